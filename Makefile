@@ -22,7 +22,7 @@ export KUBERNETES ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos replays properties soak decisions gpu lint format bench e2e e2e-kind image dist release-notes manifests lock clean
+.PHONY: help demo screenshots test slow install-test scale evictions kills hostile fuzz chaos replays properties soak decisions gpu lint format bench e2e e2e-kind image image-archive dist release-notes manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,7 +55,7 @@ slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long, and properti
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
-	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py
+	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py tests/manifests/test_image_archive.py
 
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
@@ -96,13 +96,17 @@ e2e: $(VENV)/.dev  ## the cases of the demo on a sandbox, or on KUBECONFIG=file,
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python -m monitoring
 	@$(BIN)/python tools/render.py
-	@$(BIN)/python tools/trust_table.py
 
 screenshots: $(VENV)/.dev  ## take the pictures of docs/ui.md from a cluster with work on it: needs chromium (ALL=folder: every page at every width)
 	@$(BIN)/python tools/screenshots.py $(if $(ALL),--all $(ALL))
 
-image:  ## build the image (IMAGE=name:tag)
-	@docker build --tag $(or $(IMAGE),fairlead:$(VERSION)) .
+image:  ## build the image with docker, podman or buildah, whichever is there (IMAGE=name:tag)
+	@for tool in docker podman buildah; do \
+	  if command -v $$tool > /dev/null; then exec $$tool build --tag $(or $(IMAGE),fairlead:$(VERSION)) .; fi; done; \
+	  echo "no docker, podman or buildah in PATH: make image-archive needs none of them" >&2; exit 1
+
+image-archive: $(VENV)/.dev  ## write the image as an OCI archive, without docker or root (ARCHIVE=dist/fairlead.tar, IMAGE=name:tag; Linux on x86-64)
+	@$(BIN)/python tools/image_archive.py build $(or $(ARCHIVE),dist/fairlead.tar) $(if $(IMAGE),--name $(IMAGE))
 
 e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the seven cases on a kind cluster of its own: needs docker and kind
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
@@ -134,6 +138,7 @@ lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group dev --extra otel --custom-compile-command "make lock" -c lock/runtime.txt pyproject.toml -o lock/dev.txt
 	@$(BIN)/python tools/image_requirements.py | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/runtime.txt - -o lock/image.txt
 	@$(BIN)/python tools/image_requirements.py otel | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/dev.txt - -o lock/otel.txt
+	@$(BIN)/python tools/image_archive.py lock
 
 clean:  ## remove what make made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox .fuzz

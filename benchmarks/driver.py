@@ -20,21 +20,20 @@ from typing import Any
 from fairlead.api import names
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet import server, sockets
+from fairlead.driver.kubelet import server
 from fairlead.driver.kubelet.plugin import Plugin
-from fairlead.driver.kubelet.services import RegistrationService
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.kubelet.server import RegistrationService
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.health_feed import HealthFeed
+from fairlead.driver.publish.monitor import HealthFeed
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.claims import claim
 from tests.support.driver.kubelet import Kubelet
@@ -86,13 +85,13 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         published = {
             device.name: device for device in slices.build(inventory, slices.Facts(partitionable=cuttable)).devices
         }
-        paths = sockets.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
+        paths = server.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
         paths.data.mkdir(parents=True)
         paths.registration.parent.mkdir()
         preparer = Preparer(
             pool="n1",
             backend=backend,
-            checkpoint=Checkpoint(paths.claims, boot_id="b"),
+            checkpoint=Checkpoint(paths.data / "claims", boot_id="b"),
             cdi_files=CdiFiles(path / "cdi"),
             cache=RecordCache(),
             gpus=Gpus(inventory=lambda: inventory, partitionable=lambda: cuttable),
@@ -104,7 +103,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         plugin = Plugin(
             preparer,
             fetch=fetch,
-            process_lock=ProcessLock(paths.process_lock, reload=_nothing),
+            process_lock=ProcessLock(paths.data / "serialize.lock", reload=_nothing),
             threads=threads,
             metrics=Metrics(),
             is_orphan=partial(look, fetch),

@@ -31,9 +31,9 @@ from fairlead.api import names
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.recorder import Job, Shared, Writing
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import Bounds, segments
-from fairlead.history.recording.writing import Job, Shared, Writing
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube.garbage import frozen_heap
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World

@@ -32,9 +32,8 @@ from benchmarks.protocol.objects import claim_spec, pod_spec
 from fairlead.api import names
 from fairlead.controller.forecasting import forked
 from fairlead.controller.forecasting.forecaster import compute
-from fairlead.controller.forecasting.forked import Forked
+from fairlead.controller.forecasting.forked import Forked, bound_bytes
 from fairlead.controller.forecasting.history import RunHistory
-from fairlead.controller.forecasting.memory import bound_bytes
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot

@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.simulate.protocol import mean_and_sd, parse_seeds
-from fairlead.cli.simulate.replay import replay
+from fairlead.cli.simulate.replay import mean_and_sd, parse_seeds, replay
 from fairlead.cli.simulate.trace import read_arrivals, read_trace
 
 FILES = ("openb_node_list_gpu_node.csv", "openb_pod_list_default.csv", "arrivals_default.csv")

@@ -19,7 +19,7 @@ from fairlead.kube.garbage import frozen_heap
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.pages import Shown
+from fairlead.ui.serve.answers import Shown
 from tests.support import pasts, ui
 
 NODES = 500

@@ -34,10 +34,10 @@ from fairlead.kube.listing import Listing
 from fairlead.webhook.app import COLLECTED
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
-from fairlead.webhook.certificates.tls import tls_context
+from fairlead.webhook.certificates.served import tls_context
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import review_of, world_of
-from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.verdict import apply_patch
 from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.server import Server
 

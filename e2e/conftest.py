@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import ClusterOptions
@@ -62,10 +62,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             yield found
             return
     options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
-    async with (
-        installed_for(options, driver) as cluster,
-        Observer(cluster.admin).running() as observer,
-    ):
+    async with installed_for(options, driver) as cluster, Observer(cluster.admin).running() as observer:
         found = Site(cluster.admin, observer, requests, driver)
         await found.apply("00-queues")
         yield found

@@ -15,8 +15,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.history import History
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import History, Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.resources import VALIDATING_WEBHOOKS
 from fairlead.sandbox import files

@@ -14,7 +14,7 @@ import pytest
 import fairlead
 from fairlead.cel import EvaluationError
 from fairlead.cel.library import net, regex
-from fairlead.engine.types import amounts
+from fairlead.engine.types import values
 from fairlead.kube import quantity, semver
 
 BOUND_BYTES = 5 * 2**20
@@ -34,9 +34,9 @@ FILLED: dict[str, Callable[[int], object]] = {
         _quietly(semver.parse, f"1.1.{n}-" + "a" * 110),
         _quietly(semver.parse, f"1.1.{n}-" + "a" * 900),
     ),
-    "fairlead.engine.types.amounts._remembered": lambda n: (
-        _quietly(amounts.amount, f"{n}" + "9" * 50),
-        _quietly(amounts.amount, f"{n}" + "9" * 900),
+    "fairlead.engine.types.values._remembered": lambda n: (
+        _quietly(values.amount, f"{n}" + "9" * 50),
+        _quietly(values.amount, f"{n}" + "9" * 900),
     ),
 }  # fmt: skip
 
@@ -50,16 +50,16 @@ OTHERS = {
     "fairlead.cel.kubernetes.environments": "releases of the table in fairlead.kube.releases",
     "fairlead.kube.listing._decoder": "types of this program",
     "fairlead.kube.nulls._drop_for": "types of this program",
-    "fairlead.engine.types.amounts.text": "numbers that `amount` read, of at most 1,000 digits",
-    "fairlead.engine.placement.value.prices.leftover_prices": "64 lists of 1,001 numbers",
-    "fairlead.engine.inventory.mig_share._share": "profiles and products of devices",
+    "fairlead.engine.types.values.text": "numbers that `amount` read, of at most 1,000 digits",
+    "fairlead.engine.placement.value.leftover.leftover_prices": "64 lists of 1,001 numbers",
+    "fairlead.engine.inventory.models._share": "profiles and products of devices",
     "fairlead.engine.inventory.models._names": "1,024 names of drivers, in ResourceSlices",
     "fairlead.engine.inventory.device.typed": "attributes of devices",
-    "fairlead.controller.report.unknown_fields._fields": "types of this program",
-    "fairlead.controller.gangs.claims.named_claims.legacy_template": "1,024 templates whose names have a given form",
-    "fairlead.webhook.objects.claim_specs.legacy_claim_spec": "1,024 specs whose names have a given form",
-    "fairlead.webhook.serve.request_head.parse_head": "64 heads of at most 16 KiB",
-    "fairlead.webhook.policy.cel_rules.compiled": "rules of TenancyPolicies, which administrators write",
+    "fairlead.controller.report.status_writer._fields": "types of this program",
+    "fairlead.controller.gangs.claims.claims.legacy_template": "1,024 templates whose names have a given form",
+    "fairlead.webhook.review.pod_claims.legacy_claim_spec": "1,024 specs whose names have a given form",
+    "fairlead.webhook.serve.connection.parse_head": "64 heads of at most 16 KiB",
+    "fairlead.webhook.policy.policies.compiled": "rules of TenancyPolicies, which administrators write",
     "fairlead.driver.backend.xids._table": "one table",
     "fairlead.api.recurrence.zones": "one set",
     "fairlead.history.code_version.code_version": "one text",

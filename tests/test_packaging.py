@@ -142,6 +142,7 @@ def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
         f"fairlead/ui/pages/{name}"
         for name in ("style.css", "icon.svg", "templates/base.html", "vendor/htmx.min.js", "vendor/htmx.LICENSE")
     } <= set(names)
+    assert "fairlead/history/cost/templates/report.html" in names
     probe = (
         "from fairlead.sandbox import files; from importlib import resources; import fairlead.cli.main as main; "
         "print(main.__file__, files.find('manifests/base'), files.find('examples/01-one-gpu'), "

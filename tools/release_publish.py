@@ -32,20 +32,8 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 def passed(commit: str, *workflows: str) -> str:
     for workflow in workflows:
-        asked = [
-            "gh",
-            "run",
-            "list",
-            "--commit",
-            commit,
-            "--workflow",
-            workflow,
-            "--limit",
-            "1",
-            "--json",
-            "status,conclusion",
-        ]
-        runs = json.loads(_run(*asked))
+        asked = f"gh run list --commit {commit} --workflow {workflow} --limit 1 --json status,conclusion"
+        runs = json.loads(_run(*asked.split()))
         if not runs:
             raise Refused(f"{workflow} did not run on {commit}: push it to main, wait, then run this again")
         if runs[0]["conclusion"] != "success":
@@ -58,25 +46,16 @@ def image(repository: str, platform: str) -> str:
     """Build one platform's image with its SBOM and provenance, push it by digest, and ask it for its version."""
     if platform not in PLATFORMS:
         raise Refused(f"platform {platform!r} is not one of {', '.join(PLATFORMS)}")
-    _run("docker", "buildx", "create", "--name", BUILDER, "--driver", "docker-container", "--use")
+    _run(*f"docker buildx create --name {BUILDER} --driver docker-container --use".split())
     with tempfile.TemporaryDirectory() as folder:
         metadata = Path(folder) / "metadata.json"
-        options = [
-            "--platform",
-            platform,
-            "--provenance",
-            "mode=max",
-            "--sbom",
-            "true",
-            "--metadata-file",
-            str(metadata),
-        ]
+        options = f"--platform {platform} --provenance mode=max --sbom true".split()
+        options += ["--metadata-file", str(metadata)]
         output = f"type=image,name={repository},push-by-digest=true,name-canonical=true,push=true"
         _run("docker", "buildx", "build", *options, "--output", output, ".")
         digest = _digest(json.loads(metadata.read_text()).get("containerimage.digest", ""), "docker buildx build")
-    said = _run(
-        "docker", "run", "--rm", "--read-only", "--platform", platform, f"{repository}@{digest}", "--version"
-    ).strip()
+    asked = f"docker run --rm --read-only --platform {platform} {repository}@{digest} --version"
+    said = _run(*asked.split()).strip()
     if said != f"fairlead {VERSION}":
         raise Refused(f"{repository}@{digest} ({platform}) says {said!r} of itself, not 'fairlead {VERSION}'")
     return digest
@@ -87,28 +66,19 @@ def index(repository: str, *digests: str) -> str:
     tagged = f"{repository}:{VERSION}"
     _run("docker", "buildx", "imagetools", "create", "--tag", tagged, *references)
     digest = _run("docker", "buildx", "imagetools", "inspect", tagged, "--format", "{{.Manifest.Digest}}").strip()
-    raw = json.loads(
-        _run(
-            "docker",
-            "buildx",
-            "imagetools",
-            "inspect",
-            f"{repository}@{_digest(digest, 'imagetools inspect')}",
-            "--raw",
-        )
-    )
+    pinned = f"{repository}@{_digest(digest, 'imagetools inspect')}"
+    raw = json.loads(_run("docker", "buildx", "imagetools", "inspect", pinned, "--raw"))
     found = {f"{each['platform']['os']}/{each['platform']['architecture']}" for each in raw["manifests"]}
     missing = [platform for platform in PLATFORMS if platform not in found]
     if missing:
         raise Refused(f"{tagged} has no image for {', '.join(missing)}: name the digest of each platform")
-    _run("cosign", "sign", "--yes", f"{repository}@{digest}")
+    _run("cosign", "sign", "--yes", pinned)
     return digest
 
 
 def chart(registry: str, file: str) -> str:
-    config = str(
-        Path.home() / ".docker" / "config.json"
-    )  # where `docker login` writes; helm has a file of its own otherwise
+    # Where `docker login` writes; helm has a file of its own otherwise.
+    config = str(Path.home() / ".docker" / "config.json")
     said = _run("helm", "push", file, f"oci://{registry}", "--registry-config", config, both=True)
     stated = re.search(r"(?m)^Digest: *(\S+)", said)
     digest = _digest(stated[1] if stated else "", "helm push")

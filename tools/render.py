@@ -4,7 +4,7 @@ Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes t
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
 in templates are kept. CRDs come from lib/fairlead/api, and so does the chart's version; the chart reads manifests/crds through a link. An overlay is a file of
 chart values: what they change against the base becomes resources and patches of a kustomization. What tenants get has a source
-of its own, beside the chart: `tenant_files`; and so has docs/install.md's table of releases: `release_table`.
+of its own, beside the chart: `tenant_files`; and so have tables of docs/install.md and docs/security.md: `doc_tables`.
 
     python tools/render.py            write
     python tools/render.py --check    say what would change; exit code 1 if anything would
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import release_table
+import doc_tables
 import tenant_files
 import yaml
 
@@ -27,7 +27,7 @@ from fairlead.api.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
-INSTALL = ROOT / "docs" / "install.md"
+INSTALL, SECURITY = ROOT / "docs" / "install.md", ROOT / "docs" / "security.md"
 CHART = MANIFESTS / "chart"
 BASE_VALUES = ("namespace.create=true", "crds.install=false")
 SOURCE = "# Source: fairlead/templates/"
@@ -78,7 +78,8 @@ def main(arguments: list[str]) -> int:
     if arguments != ["--check"]:  # the chart reads them
         _write(wanted)
     wanted |= files(helm) | tenant_files.components(MANIFESTS)
-    wanted[INSTALL] = release_table.written(INSTALL.read_text())
+    wanted[INSTALL] = doc_tables.install(INSTALL.read_text())
+    wanted[SECURITY] = doc_tables.security(SECURITY.read_text())
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     folders = (MANIFESTS / "base", *overlays())
     extra = [p for f in folders for p in sorted(f.glob("*.yaml")) if p not in wanted and p.name != VALUES]

@@ -27,7 +27,7 @@ from PIL import Image
 from playwright.async_api import Browser, async_playwright
 
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -140,27 +140,21 @@ async def cleared(client: Client) -> None:
 async def fault(cluster: Cluster) -> None:
     """One GPU is lost."""
     plugins = cluster.nodes[NODES[-1].name].plugins_dir
-    done = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fairlead",
-        "fault",
-        "gpu-1",
-        "--lost",
-        "--plugins-dir",
-        str(plugins),
-        stdout=subprocess.DEVNULL,
-    )
-    if await done.wait():
+    if await fairlead("fault", "gpu-1", "--lost", "--plugins-dir", str(plugins)):
         raise SystemExit("the GPU could not be broken")
 
 
 async def drain(cluster: Cluster) -> None:
     """One GPU takes no new claims, and the gang that holds it goes on: the command does not wait for it."""
     words = ("device", "drain", f"{NODES[0].name}/gpu-3", "--timeout", "0", "--kubeconfig", str(cluster.kubeconfig()))
-    done = await asyncio.create_subprocess_exec(sys.executable, "-m", "fairlead", *words, stdout=subprocess.DEVNULL)
-    if await done.wait() not in {0, STILL_HELD}:
+    if await fairlead(*words) not in {0, STILL_HELD}:
         raise SystemExit("the GPU could not be drained")
+
+
+async def fairlead(*words: str) -> int:
+    """The exit status of the command."""
+    done = await asyncio.create_subprocess_exec(sys.executable, "-m", "fairlead", *words, stdout=subprocess.DEVNULL)
+    return await done.wait()
 
 
 def priced(objects: Iterable[Raw]) -> Iterator[Raw]:

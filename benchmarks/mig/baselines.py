@@ -14,7 +14,7 @@ from typing import Literal
 
 from benchmarks.mig.published import Offer, Published, serves
 from benchmarks.mig.requests import MigRequest
-from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.values import Amount
 
 Rule = Literal["first-fit", "best-fit"]
 Key = tuple[int, ...]

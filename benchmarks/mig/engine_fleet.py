@@ -13,14 +13,13 @@ from benchmarks.mig.requests import MigRequest
 from fairlead.api import names
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import Amount, PodRef
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -67,12 +66,11 @@ class EngineFleet:
             return None
         admission = plan.admissions[0]
         claim = admission.claims[0]
-        allocation = msgspec.convert(claim.allocation.to_json(), resource.AllocationResult)
         self._inventory.set_claim(
             resource.ResourceClaim(
                 metadata=ObjectMeta(name=claim.name, namespace=NAMESPACE, uid=claim.key),
                 spec=spec,
-                status=resource.ResourceClaimStatus(allocation=allocation),
+                status=resource.ResourceClaimStatus(allocation=claim.allocation),
             )
         )
         self._nodes.set_pod(pod, admission.assignments[0].node)

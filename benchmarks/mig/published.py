@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from benchmarks.mig.hardware import Hardware
 from benchmarks.mig.requests import MigRequest
 from fairlead.driver.publish.slices import SliceBody
-from fairlead.engine.types.amounts import Amount, amount
+from fairlead.engine.types.values import Amount, amount
 from fairlead.kube.resource import Device
 
 Counters = tuple[tuple[tuple[str, str], Amount], ...]

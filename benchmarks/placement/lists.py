@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulate import DEFAULT
-from fairlead.cli.simulate.protocol import POINTS, drawn_arrivals, mean_and_sd, parse_seeds
-from fairlead.cli.simulate.replay import replay
+from fairlead.cli.simulate.replay import POINTS, drawn_arrivals, mean_and_sd, parse_seeds, replay
 from fairlead.cli.simulate.trace import read_arrivals, read_trace
 
 NODES, PREFIX, ARRIVALS = "openb_node_list_gpu_node.csv", "openb_pod_list_", "arrivals_default.csv"

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.mig.hardware import parse_cluster
 from benchmarks.mig.requests import DRAWN, MIXES
 from benchmarks.mig.run import LOADS, POLICIES, Figures, measure
-from fairlead.cli.simulate.protocol import mean_and_sd, parse_seeds
+from fairlead.cli.simulate.replay import mean_and_sd, parse_seeds
 
 CLUSTER = ("hgx-h100=12", "hgx-h200=4", "dgx-a100=4")
 SMALL_CLUSTER = ("hgx-h100=8",)

@@ -20,7 +20,7 @@ from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from fairlead.kube.garbage import frozen_heap
@@ -195,20 +195,10 @@ class _Rim:
         start = self._starts[admission.id] = self._starts.get(admission.id, 0) + 1
         heapq.heappush(self.ends, (now + self._runs_ms[admission.id], admission.id, start))
         for claim in admission.claims:
-            results = tuple(
-                resource.DeviceRequestAllocationResult(
-                    request=result.request,
-                    driver=result.device.driver,
-                    pool=result.device.pool,
-                    device=result.device.device,
-                )
-                for result in claim.allocation.results
-            )
-            allocation = resource.AllocationResult(devices=resource.DeviceAllocationResult(results=results))
             self.world.inventory.set_claim(
                 resource.ResourceClaim(
                     metadata=ObjectMeta(uid=claim.key, namespace=claim.namespace, name=claim.name),
-                    status=resource.ResourceClaimStatus(allocation=allocation),
+                    status=resource.ResourceClaimStatus(allocation=claim.allocation),
                 )
             )
         for assigned in admission.assignments:

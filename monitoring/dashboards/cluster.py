@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import FLAVOR, TO_QUEUE, events, increases
-from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat, table
+from monitoring.dashboards.common import FLAVOR, RATIO, TO_QUEUE, UTILISED, events, increases
+from monitoring.grafana import BLUE, RED, Dashboard, Query, graph, stat, table
 
 _DEVICES: Final = 'fairlead_cluster_devices{flavor=~"$flavor"}'
 
@@ -18,12 +18,7 @@ DASHBOARD: Final = Dashboard(
         (
             "Now",
             (
-                stat(
-                    "Devices",
-                    "How many devices does the cluster have?",
-                    Query(f"sum({_DEVICES})"),
-                    base=BLUE,
-                ),
+                stat("Devices", "How many devices does the cluster have?", Query(f"sum({_DEVICES})"), base=BLUE),
                 stat(
                     "In claims",
                     "Which part of the devices is held by claims, whether they compute or not?",
@@ -38,9 +33,7 @@ DASHBOARD: Final = Dashboard(
                     "Utilisation",
                     "How busy are the GPUs on average? Those without a claim count as 0, those in MIG mode do not count.",
                     Query("fairlead:fleet_utilization:ratio"),
-                    unit="percentunit",
-                    base=RED,
-                    steps=((0.4, YELLOW), (0.65, GREEN)),
+                    **UTILISED,
                 ),
                 stat(
                     "Waiting gangs",
@@ -84,9 +77,7 @@ DASHBOARD: Final = Dashboard(
                     Query(
                         'avg by (flavor) (fairlead:device_utilization:ratio{flavor=~"$flavor"})', "{{flavor}} utilised"
                     ),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                     width=12,
                 ),
                 graph(
@@ -105,9 +96,7 @@ DASHBOARD: Final = Dashboard(
                         "/ sum(max by (uuid) (fairlead_driver_gpu_memory_bytes))",
                         "in use",
                     ),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                 ),
                 graph(
                     "Drivers",

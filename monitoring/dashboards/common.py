@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from monitoring.grafana import RED, YELLOW, Query, Variable, bars
+from monitoring.grafana import GREEN, RED, YELLOW, Query, Variable, bars
+
+RATIO: Final = {"unit": "percentunit", "least": 0, "most": 1}
+SECONDS: Final = {"unit": "s", "least": 0}
+UTILISED: Final = {"unit": "percentunit", "base": RED, "steps": ((0.4, YELLOW), (0.65, GREEN))}
+BUSY: Final = {"unit": "percentunit", "base": RED, "steps": ((0.2, YELLOW), (0.5, GREEN))}
 
 QUEUE: Final = Variable("queue", "Queue", "label_values(fairlead_queue_gangs, queue)")
 FLAVOR: Final = Variable("flavor", "Flavor", "label_values(fairlead_queue_used, flavor)")
@@ -25,9 +31,7 @@ BUDGET_SPENT: Final = bars(
     "Budget spent",
     "Which part of its GPU-hours has each queue with a budget spent in the period of now?",
     Query('max by (queue) (fairlead_queue_budget_spent_ratio{queue=~"$queue"})', "{{queue}}"),
-    unit="percentunit",
-    least=0,
-    most=1,
+    **RATIO,
     steps=((0.8, YELLOW), (1, RED)),
 )
 
@@ -37,6 +41,15 @@ def quantile(q: float, metric: str, *, by: str = "", where: str = "", window: st
     labels = f"le, {by}" if by else "le"
     chosen = f"{{{where}}}" if where else ""
     return f"histogram_quantile({q:g}, sum by ({labels}) (rate({metric}_bucket{chosen}[{window}])))"
+
+
+def quantiles(
+    metric: str, *, by: str = "", where: str = "", window: str = "$__rate_interval", high: int = 99
+) -> Iterator[Query]:
+    """Median and a high percentile, each named by the labels `by`."""
+    labels = "".join(f"{{{{{label}}}}} " for label in by.split(", ") if label)
+    for percent in (50, high):
+        yield Query(quantile(percent / 100, metric, by=by, where=where, window=window), f"{labels}p{percent}")
 
 
 def events(metric: str, *, by: str, where: str = "") -> str:

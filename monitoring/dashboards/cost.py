@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, TO_GANG
-from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, Variable, bars, graph, stat, table
+from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, TO_GANG, UTILISED
+from monitoring.grafana import BLUE, RED, YELLOW, Dashboard, Query, Variable, bars, graph, stat, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
 _UNUSED: Final = "idle|starting|nominated|fragmented|free|drained|broken|unknown"
@@ -41,18 +41,13 @@ DASHBOARD: Final = Dashboard(
                     base=BLUE,
                 ),
                 stat(
-                    "Charges",
-                    "What do these cost at the price above?",
-                    Query(f"{_hours(_HELD)} * $price"),
-                    base=BLUE,
+                    "Charges", "What do these cost at the price above?", Query(f"{_hours(_HELD)} * $price"), base=BLUE
                 ),
                 stat(
                     "Utilised",
                     "Which part of the device-hours in claims was computing? 65 to 85 % of the fleet is the usual target.",
                     Query(f"sum({_hours(_BUSY)}) / sum({_hours(_MEASURED)})"),
-                    unit="percentunit",
-                    base=RED,
-                    steps=((0.4, YELLOW), (0.65, GREEN)),
+                    **UTILISED,
                 ),
                 stat(
                     "Idle device-hours in claims",
@@ -94,11 +89,9 @@ DASHBOARD: Final = Dashboard(
                     "Utilised by queue",
                     "Which part of its device-hours did each queue compute?",
                     Query(f"{_hours(_BUSY)} / {_hours(_MEASURED)}", "{{queue}}"),
-                    unit="percentunit",
+                    **UTILISED,
                     least=0,
                     most=1,
-                    base=RED,
-                    steps=((0.4, YELLOW), (0.65, GREEN)),
                 ),
                 bars(
                     "Idle cost by queue",
@@ -107,12 +100,7 @@ DASHBOARD: Final = Dashboard(
                     base=BLUE,
                 ),
                 BUDGET_SPENT,
-                graph(
-                    "Use over time",
-                    "When did which queue use how much?",
-                    Query(_USED, "{{queue}}"),
-                    least=0,
-                ),
+                graph("Use over time", "When did which queue use how much?", Query(_USED, "{{queue}}"), least=0),
             ),
         ),
         (

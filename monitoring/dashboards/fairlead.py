@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import events, increases, quantile
+from monitoring.dashboards.common import SECONDS, events, increases, quantile, quantiles
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat
 
 _HALF: Final = {"width": 12}
@@ -75,19 +75,15 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Time of a decision",
                     "How long does one decision over all gangs take?",
-                    Query(quantile(0.5, "fairlead_controller_decide_seconds"), "p50"),
-                    Query(quantile(0.99, "fairlead_controller_decide_seconds"), "p99"),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_controller_decide_seconds"),
+                    **SECONDS,
                     steps=((2.5, RED),),
                 ),
                 graph(
                     "From decision to release",
                     "How long does it take to write what was decided, until the last pod of a gang is released?",
-                    Query(quantile(0.5, "fairlead_controller_commit_seconds"), "p50"),
-                    Query(quantile(0.99, "fairlead_controller_commit_seconds"), "p99"),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_controller_commit_seconds"),
+                    **SECONDS,
                 ),
                 graph(
                     "Errors and recoveries",
@@ -121,8 +117,7 @@ DASHBOARD: Final = Dashboard(
                     "Time of a forecast",
                     "How much CPU time does one forecast of all waiting gangs take?",
                     Query(quantile(0.95, "fairlead_forecast_seconds", window="1h"), "p95"),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                     **_HALF,
                 ),
             ),
@@ -139,10 +134,8 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Time of a review",
                     "How long does a review take? The apiserver gives up after five seconds.",
-                    Query(quantile(0.5, "fairlead_webhook_review_seconds"), "p50"),
-                    Query(quantile(0.99, "fairlead_webhook_review_seconds"), "p99"),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_webhook_review_seconds"),
+                    **SECONDS,
                     steps=((0.5, RED),),
                 ),
                 graph(
@@ -185,12 +178,8 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Time to prepare a claim",
                     "How long does kubelet wait for a claim?",
-                    Query(quantile(0.5, "fairlead_driver_claim_duration_seconds", by="operation"), "{{operation}} p50"),
-                    Query(
-                        quantile(0.99, "fairlead_driver_claim_duration_seconds", by="operation"), "{{operation}} p99"
-                    ),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_driver_claim_duration_seconds", by="operation"),
+                    **SECONDS,
                 ),
                 graph(
                     "Leftovers",

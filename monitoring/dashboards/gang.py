@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import GANG, NAMESPACE, QUEUE
-from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, graph, stat, table
+from monitoring.dashboards.common import BUSY, GANG, NAMESPACE, QUEUE, RATIO
+from monitoring.grafana import BLUE, RED, YELLOW, Dashboard, Query, graph, stat, table
 
 _OF: Final = 'namespace=~"$namespace", queue=~"$queue", gang=~"$gang"'
 _HELD: Final = f"fairlead:device_holder:info{{{_OF}}}"
@@ -32,17 +32,13 @@ DASHBOARD: Final = Dashboard(
                     "Utilisation",
                     "How busy are their GPUs on average?",
                     Query(f"avg(fairlead:device_utilization:ratio{{{_OF}}})"),
-                    unit="percentunit",
-                    base=RED,
-                    steps=((0.2, YELLOW), (0.5, GREEN)),
+                    **BUSY,
                 ),
                 stat(
                     "Least busy GPU",
                     "How busy is the GPU that is least busy? One at 0 beside others at 100 % is a member that waits or has ended.",
                     Query(f"min(fairlead:device_utilization:ratio{{{_OF}}})"),
-                    unit="percentunit",
-                    base=RED,
-                    steps=((0.2, YELLOW), (0.5, GREEN)),
+                    **BUSY,
                 ),
                 stat(
                     "NVLink traffic",
@@ -74,9 +70,7 @@ DASHBOARD: Final = Dashboard(
                     "Utilisation by GPU",
                     "Which GPU computes, and since when does one not?",
                     Query(f"fairlead:device_utilization:ratio{{{_OF}}}", _BY),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                     width=12,
                 ),
                 graph(
@@ -92,25 +86,19 @@ DASHBOARD: Final = Dashboard(
                     "Which part of the time are the multiprocessors of each GPU, or MIG device, active? Low beside full utilisation "
                     "is small kernels, or waiting in a kernel.",
                     Query(_of_device("max by (uuid) (fairlead_driver_gpu_sm_active_ratio)"), _BY),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                 ),
                 graph(
                     "Tensor cores active",
                     "Are the tensor cores used?",
                     Query(_of_device("max by (uuid) (fairlead_driver_gpu_tensor_active_ratio)"), _BY),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                 ),
                 graph(
                     "Memory bandwidth active",
                     "Is the GPU bound by its memory?",
                     Query(_of_device("max by (uuid) (fairlead_driver_gpu_dram_active_ratio)"), _BY),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                 ),
             ),
         ),
@@ -121,9 +109,7 @@ DASHBOARD: Final = Dashboard(
                     "Memory by GPU",
                     "How full is the memory of each GPU, and does it grow without end?",
                     Query(f"fairlead:device_memory:ratio{{{_OF}}}", _BY),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                     steps=((0.95, RED),),
                 ),
                 graph(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import NAMESPACE, NODE, QUEUE, TO_GANG, increases
+from monitoring.dashboards.common import NAMESPACE, NODE, QUEUE, RATIO, TO_GANG, increases
 from monitoring.grafana import RED, YELLOW, Dashboard, Query, graph, table
 
 _OF: Final = 'node=~"$node", namespace=~"$namespace", queue=~"$queue"'
@@ -55,9 +55,7 @@ DASHBOARD: Final = Dashboard(
                     "Utilisation by queue",
                     "How busy are the GPUs that each queue holds?",
                     Query(f"avg by (queue) (fairlead:device_utilization:ratio{{{_OF}}})", "{{queue}}"),
-                    unit="percentunit",
-                    least=0,
-                    most=1,
+                    **RATIO,
                 ),
                 graph(
                     "Idle GPUs in claims",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, increases, quantile
+from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, SECONDS, increases, quantiles
 from monitoring.grafana import RED, Dashboard, Query, graph, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
@@ -65,28 +65,14 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "Wait for devices, p50 and p95",
                     "How long did the gangs wait that were admitted in the last hour?",
-                    Query(
-                        quantile(
-                            0.5,
-                            "fairlead_queue_wait_seconds",
-                            by="queue",
-                            where=f'{_OF}, outcome="admitted"',
-                            window="1h",
-                        ),
-                        "{{queue}} p50",
+                    *quantiles(
+                        "fairlead_queue_wait_seconds",
+                        by="queue",
+                        where=f'{_OF}, outcome="admitted"',
+                        window="1h",
+                        high=95,
                     ),
-                    Query(
-                        quantile(
-                            0.95,
-                            "fairlead_queue_wait_seconds",
-                            by="queue",
-                            where=f'{_OF}, outcome="admitted"',
-                            window="1h",
-                        ),
-                        "{{queue}} p95",
-                    ),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                 ),
                 graph(
                     "p95 wait against the target",
@@ -104,8 +90,7 @@ DASHBOARD: Final = Dashboard(
                     "Longest wait of those that wait now",
                     "How long has the oldest waiting gang of each queue waited?",
                     Query('max by (queue) (fairlead_queue_oldest_wait_seconds{queue=~"$queue"})', "{{queue}}"),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                 ),
             ),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import QUEUE, events, increases, quantile
+from monitoring.dashboards.common import QUEUE, SECONDS, events, increases, quantile, quantiles
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, bars, graph, heatmap, stat, table
 
 _FINAL: Final = (
@@ -94,8 +94,7 @@ DASHBOARD: Final = Dashboard(
                     "Longest wait by queue",
                     "In which queue does a gang wait longest?",
                     Query('max by (queue) (fairlead_queue_oldest_wait_seconds{queue=~"$queue"})', "{{queue}}"),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                     base=BLUE,
                     width=12,
                 ),
@@ -122,16 +121,8 @@ DASHBOARD: Final = Dashboard(
                 graph(
                     "From the request for nodes to the start, p50 and p95",
                     "How long did nodes take to come, for the gangs that started on them in the last six hours?",
-                    Query(
-                        quantile(0.5, "fairlead_autoscaling_scale_up_seconds", by="flavor", window="6h"),
-                        "{{flavor}} p50",
-                    ),
-                    Query(
-                        quantile(0.95, "fairlead_autoscaling_scale_up_seconds", by="flavor", window="6h"),
-                        "{{flavor}} p95",
-                    ),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_autoscaling_scale_up_seconds", by="flavor", window="6h", high=95),
+                    **SECONDS,
                     width=12,
                 ),
                 graph(
@@ -165,17 +156,14 @@ DASHBOARD: Final = Dashboard(
                         ),
                         "{{outcome}}",
                     ),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                     width=12,
                 ),
                 graph(
                     "Error of forecasts, p50 and p90",
                     "How far from its actual start was the p50 of a gang's first forecast, in the last six hours?",
-                    Query(quantile(0.5, "fairlead_forecast_error_seconds", window="6h"), "p50"),
-                    Query(quantile(0.9, "fairlead_forecast_error_seconds", window="6h"), "p90"),
-                    unit="s",
-                    least=0,
+                    *quantiles("fairlead_forecast_error_seconds", window="6h", high=90),
+                    **SECONDS,
                     width=12,
                 ),
                 graph(
@@ -184,8 +172,7 @@ DASHBOARD: Final = Dashboard(
                     Query(
                         quantile(0.95, "fairlead_controller_preemptor_admission_duration_seconds", window="1h"), "p95"
                     ),
-                    unit="s",
-                    least=0,
+                    **SECONDS,
                     width=12,
                 ),
             ),

@@ -6,7 +6,6 @@ import pytest
 
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
-from fairlead.controller.watch import settings
 
 
 def flavor(measure: dict[str, Any] | None = None, **autoscaling: Any) -> dict[str, Any]:
@@ -44,19 +43,3 @@ def test_bad_values_are_refused_with_the_next_step(raw: dict[str, Any], said: st
     with pytest.raises(ManifestError) as refused:
         Flavor.read(raw)
     assert said in str(refused.value)
-
-
-def test_off_is_the_default_and_nothing_of_it_reaches_the_decision():
-    read = settings.read([], [flavor(), {**flavor(), "metadata": {"name": "b"}, "spec": {"deviceSelector": "true"}}])
-    assert [each.autoscaling for each in read.flavors] == [None, None]
-    assert not read.autoscaling
-
-
-def test_what_the_decision_reads_of_it():
-    raw = flavor(mode="Placeholder", extendedResource="nvidia.com/gpu", max="64", patience="1h", deviceClasses=["gpu"])
-    read = settings.read([], [raw])
-    (found,) = read.flavors
-    assert found.autoscaling is not None
-    assert (found.autoscaling.mode, found.autoscaling.max, found.autoscaling.patience_s) == ("Placeholder", 64, 3600.0)
-    assert (found.autoscaling.wait_s, found.autoscaling.device_classes) == (600.0, ("gpu",))
-    assert read.autoscaling["h100"].extended_resource == "nvidia.com/gpu"

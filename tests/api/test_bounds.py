@@ -1,8 +1,6 @@
 """Durations that users write have an end, and bounds from several places add up to the tightest."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.api.base import ManifestError
@@ -10,29 +8,11 @@ from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, read_bounds,
 from fairlead.api.durations import DURATION_MAX_S, duration_s
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.api.queue import Queue
-from fairlead.kube import timestamps
 
 
 @pytest.mark.parametrize("text", ["9999999999d", "36500d", "9" * 31 + "d", "9" * 15 + "h" + "9" * 15 + "d"])
 def test_a_duration_is_ten_years_at_most(text: str) -> None:
     assert duration_s(text) == DURATION_MAX_S == 3650 * 86400
-
-
-@given(st.text(max_size=40) | st.from_regex(r"-?[0-9.eE]{1,30}(ms|s|m|h|d)?", fullmatch=True))
-def test_any_text_is_a_duration_within_bounds_or_a_clear_error(text: str) -> None:
-    try:
-        found = duration_s(text)
-    except ValueError:
-        with pytest.raises(ValueError, match="is no duration: write a number with a unit"):
-            duration_s(text)
-        return
-    assert 0 <= found <= DURATION_MAX_S
-
-
-def test_a_long_text_is_not_repeated() -> None:
-    with pytest.raises(ValueError, match=r"\(100000 characters\) is no duration") as found:
-        duration_s("9" * 100_000)
-    assert len(str(found.value)) < 200
 
 
 def test_where_the_pod_exists_an_unreadable_duration_counts_as_absent() -> None:
@@ -46,20 +26,6 @@ def test_where_the_pod_exists_an_unreadable_duration_counts_as_absent() -> None:
     assert note.endswith("the queue's default counts")
     with pytest.raises(IntentError, match="is no gang size"):
         read_intent(annotations | {names.GANG_SIZE: "x"}, lenient=True)
-
-
-@given(st.floats(allow_nan=True, allow_infinity=True))
-def test_any_time_can_be_written_and_read_back(epoch_s: float) -> None:
-    for text in (timestamps.seconds(epoch_s), timestamps.micro(epoch_s)):
-        assert timestamps.FIRST_S <= timestamps.parse(text) <= timestamps.LAST_S
-    if 0 <= epoch_s <= timestamps.LAST_S:
-        assert abs(timestamps.parse(timestamps.seconds(epoch_s)) - epoch_s) <= 1.0
-
-
-def test_a_time_that_cannot_be_reckoned_with_is_a_value_error() -> None:
-    for text in ("27381096-01-01T00:00:00Z", "", "9" * 100_000):
-        with pytest.raises(ValueError):
-            timestamps.parse(text)
 
 
 def bound(seconds: float, source: str = "x") -> Bounds:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fairlead.api.base import ManifestError
 from fairlead.api.budget import Per, period
-from fairlead.api.hours import hours_text
 from fairlead.api.queue import Queue
 
 BERLIN = "Europe/Berlin"
@@ -97,23 +96,3 @@ def test_what_cannot_be_is_refused_with_what_to_write(spec: dict[str, Any], faul
     with pytest.raises(ManifestError) as error:
         Queue.read(queue(budget={"gpuHours": "10", "per": "day"} | spec))
     assert f"Queue red: {fault}" in str(error.value)
-
-
-@pytest.mark.parametrize("below", ["0%", "100%", "5", "5.5%", 5, "low"])
-def test_below_which_utilisation_devices_are_idle_is_whole_percent(below: object) -> None:
-    with pytest.raises(ManifestError, match=r"Queue red: spec\.idle\.below: "):
-        Queue.read(queue(idle={"below": below}))
-    for stored in ("1%", "99%"):
-        found = Queue.read(queue(idle={"below": stored})).spec.idle
-        assert found is not None
-        assert found.below == stored
-
-
-def test_a_wait_target_of_no_time_is_refused() -> None:
-    with pytest.raises(ManifestError, match="spec: waitTarget 0s is no time at all: write one that can be met"):
-        Queue.read(queue(waitTarget="0s"))
-
-
-def test_hours_are_cut_not_rounded_so_that_what_is_not_spent_does_not_look_so() -> None:
-    shown = [hours_text(Fraction(text)) for text in ("1000", "999.999", "0.5", "0.009", "12345.678", "10")]
-    assert shown == ["1000", "999.99", "0.5", "0", "12345.67", "10"]

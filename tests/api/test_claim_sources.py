@@ -29,10 +29,6 @@ def test_what_is_written_is_read() -> None:
     assert not SOURCES["gpu"].is_legacy
 
 
-def test_a_pod_of_the_same_owner_carries_a_genuine_annotation() -> None:
-    assert claim_sources.is_genuine(_annotations(), namespace="ml", owner_uid="job-1", key=KEY)
-
-
 @pytest.mark.parametrize(
     ("namespace", "owner", "key"), [("red", "job-1", KEY), ("ml", "job-2", KEY), ("ml", "job-1", b"")]
 )
@@ -90,7 +86,3 @@ def test_a_claims_name_is_valid_and_fresh(base: str, entry: str, seed: str) -> N
     random = name[-claim_sources.RANDOM_CHARS :]
     assert set(random) <= set(claim_sources.ALPHABET)
     assert random != claim_sources.claim_name(base, entry, f"{seed}.")[-claim_sources.RANDOM_CHARS :]
-
-
-def test_a_short_name_shows_pod_and_entry() -> None:
-    assert claim_sources.claim_name("train-", "gpu", "7").startswith("train-gpu-")

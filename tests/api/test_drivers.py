@@ -6,7 +6,6 @@ import pytest
 
 from fairlead.api import drivers, legacy, names
 from fairlead.api.drivers import AMD, DRIVERS, EXAMPLE, INTEL, NVIDIA, attributes_of
-from fairlead.api.flavor import selector_of
 
 
 def test_the_smallest_islands_that_hold_the_request_are_those_that_join_it():
@@ -25,11 +24,6 @@ def test_the_smallest_islands_that_hold_the_request_are_those_that_join_it():
 def test_the_type_says_what_is_a_part(driver, whole, part):
     known = attributes_of(driver)
     assert (known.is_part(whole), known.is_part(part), known.is_part(None)) == (False, True, False)
-
-
-def test_the_example_drivers_partitions_have_an_attribute_that_others_lack():
-    known = attributes_of(EXAMPLE)
-    assert (known.is_part(0), known.is_part(None)) == (True, False)
 
 
 def test_of_an_unknown_driver_nothing_is_a_part_and_a_sentence_says_what_that_means():
@@ -54,26 +48,9 @@ def test_legacy_limits_go_to_a_driver_that_has_such_gpus():
     ]
 
 
-def test_classes_are_those_that_each_project_installs():
-    assert {driver: drivers.classes_of(driver) for driver in (*DRIVERS, "gpu.unknown.dev")} == {
-        names.DRIVER: ("gpu.fairlead.dev", "mig.gpu.fairlead.dev"),
-        NVIDIA: ("gpu.nvidia.com", "mig.nvidia.com"),
-        AMD: ("gpu.amd.com",),
-        INTEL: ("gpu.intel.com",),
-        EXAMPLE: ("gpu.example.com",),
-        "gpu.unknown.dev": ("gpu.unknown.dev", "mig.unknown.dev"),
-    }
-
-
 def test_where_a_class_holds_parts_too_whole_gpus_are_asked_for_by_their_type():
     (request,) = legacy.template_manifest("fairlead-gpu-2", "ml", driver=AMD)["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == "gpu.amd.com"
     assert request["exactly"]["selectors"] == [
         {"cel": {"expression": "device.attributes['gpu.amd.com'].type == 'amdgpu'"}}
     ]
-
-
-def test_a_flavors_driver_and_selector_are_one_expression():
-    assert selector_of(None, "true") == "true"
-    assert selector_of(NVIDIA, None) == 'device.driver == "gpu.nvidia.com"'
-    assert selector_of(NVIDIA, "a || b") == 'device.driver == "gpu.nvidia.com" && (a || b)'

@@ -3,34 +3,9 @@
 import pytest
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import IntentError, overridden, read_intent, unsupported
+from fairlead.api.intent import IntentError, overridden, read_intent
 
 KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE: "user-queue"}
-
-
-def test_kueues_labels_name_gang_size_and_queue():
-    intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
-    assert (intent.gang, intent.size, intent.queue) == ("train", 8, "user-queue")
-    assert (intent.system, intent.foreign_queue, intent.size_elsewhere) == ("Kueue", True, False)
-
-
-def test_volcanos_annotations_do():
-    intent = read_intent({names.VOLCANO_GROUP: "train", names.VOLCANO_QUEUE: "q", names.VOLCANO_SIZE: "3"})
-    assert (intent.gang, intent.size, intent.queue, intent.system) == ("train", 3, "q", "Volcano")
-    assert read_intent({names.VOLCANO_GROUP: "train"}).size_elsewhere
-
-
-@pytest.mark.parametrize("where", ["labels", "annotations"])
-def test_the_coscheduling_plugins_do(where):
-    label = {names.COSCHEDULING_GROUP_LABEL: "train"}
-    size = {names.COSCHEDULING_SIZE: "4"}
-    intent = read_intent({}, label | size) if where == "labels" else read_intent(size, label)
-    assert (intent.gang, intent.size, intent.system) == ("train", 4, "coscheduling")
-
-
-def test_a_native_podgroup_does_and_comes_before_the_others():
-    intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE, "native")
-    assert (intent.gang, intent.system, intent.size_elsewhere) == ("native", "PodGroup", True)
 
 
 def test_ours_come_before_theirs_each_by_itself():
@@ -57,51 +32,6 @@ def test_faults_name_the_keys_that_are_at_fault():
     ]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "labels"),
-    [
-        ({names.KUEUE_QUEUE: "team"}, {}),
-        ({names.VOLCANO_QUEUE: "team"}, {}),
-        ({names.VOLCANO_QUEUE_2: "team"}, {}),
-        ({}, {names.VOLCANO_QUEUE: "team"}),
-        ({names.VOLCANO_QUEUE: "other"}, {names.KUEUE_QUEUE: "team"}),
-    ],
-)
-def test_every_way_to_name_a_queue_is_read_kueues_first(annotations, labels):
-    intent = read_intent(annotations, labels)
-    assert (intent.queue, intent.foreign_queue) == ("team", True)
-
-
-def test_the_podgroup_is_known_although_we_name_the_gang():
-    intent = read_intent({names.GANG: "mine", names.GANG_SIZE: "2", names.VOLCANO_GROUP: "theirs"})
-    assert intent.group is not None
-    assert (intent.gang, intent.system, intent.group.name, intent.provider) == (
-        "mine", None, "theirs", "scheduling.volcano.sh"
-    )  # fmt: skip
-    assert not intent.size_elsewhere
-
-
-def test_an_intent_says_where_it_was_read():
-    intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
-    assert (
-        intent.paths.items()
-        >= {
-            names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
-            names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
-            names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
-            names.TOPOLOGY: f"metadata.annotations[{names.TOPOLOGY}]",
-        }.items()
-    )
-    assert read_intent({names.GANG: "mine"}).paths[names.GANG] == f"metadata.annotations[{names.GANG}]"
-
-
-def test_keys_with_equal_values_give_no_warning():
-    assert not list(overridden({names.KUEUE_SIZE: "8"}, KUEUE))
-    settled = {names.GANG: "train", names.GANG_SIZE: "8", names.QUEUE: "user-queue", names.KUEUE_SIZE: "8"}
-    assert not list(overridden(settled, KUEUE))
-    assert not list(overridden({names.GANG: "mine"}))
-
-
 def test_keys_that_are_overridden_are_pointed_out():
     ours = {names.GANG: "mine", names.GANG_SIZE: "2", names.QUEUE: "team", names.KUEUE_SIZE: "8"}
     group, size, queue = overridden(ours, KUEUE)
@@ -115,14 +45,6 @@ def test_keys_that_are_overridden_are_pointed_out():
     assert two.startswith(f"metadata.annotations[{names.VOLCANO_GROUP}]: 'v' does not count: metadata.labels[")
     (native,) = overridden({names.KUEUE_SIZE: "8"}, {names.KUEUE_GROUP_LABEL: "train"}, "native")
     assert native.endswith("spec.schedulingGroup.podGroupName says 'native'; keep one of them")
-
-
-def test_an_unsupported_key_is_pointed_out_with_what_to_write():
-    (slices,) = unsupported({names.KUEUE_SLICE_LEVELS: "[]"})
-    assert f"write {names.SUBGROUP_SIZE} and {names.SUBGROUP_TOPOLOGY}" in slices
-    (group,) = unsupported({names.KUEUE_PODSET_GROUP: "all"})
-    assert f"write {names.TOPOLOGY} on each of its templates" in group
-    assert not list(unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}))
 
 
 @pytest.mark.parametrize(
@@ -169,9 +91,3 @@ def test_kueues_slices_are_subgroups():
         read_intent({names.KUEUE_SLICE_TOPOLOGY: "example.com/rack"})
     with pytest.raises(IntentError, match="'many' is no slice size"):
         read_intent(slices | {names.KUEUE_SLICE_SIZE: "many"})
-
-
-def test_kueues_priority_class_is_read_and_may_change():
-    assert read_intent({}, {names.KUEUE_PRIORITY: "high"}).priority_class == "high"
-    assert read_intent({}, {names.KUEUE_PRIORITY: ""}).priority_class is None
-    assert names.KUEUE_PRIORITY not in {key.key for key in foreign.METADATA_KEYS}

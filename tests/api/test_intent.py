@@ -3,15 +3,9 @@
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
-
-
-def test_no_annotations_mean_a_gang_of_one() -> None:
-    assert read_intent({"other/annotation": "x"}).empty
+from fairlead.api.intent import Intent, IntentError, misspelt, read_intent
 
 
 def test_every_annotation_is_read() -> None:
@@ -77,28 +71,7 @@ def test_nonsense_is_refused_with_the_annotations_path(key: str, value: str, mes
     assert message in fault
 
 
-def test_all_faults_come_at_once() -> None:
-    with pytest.raises(IntentError) as refused:
-        read_intent({names.GANG: "A", names.GANG_SIZE: "x", names.TOPOLOGY: "y"})
-    assert len(refused.value.faults) == 3
-
-
 def test_no_key_of_ours_is_called_misspelt() -> None:
     ours = [key for key in vars(names).values() if isinstance(key, str) and re.fullmatch(r"fairlead\.dev/[a-z].*", key)]
     assert {names.USER, names.CHECKPOINT_BY, names.GANG} < set(ours)
     assert misspelt(dict.fromkeys(ours, "x")) == ()
-
-
-def test_a_misspelt_annotation_is_pointed_out() -> None:
-    assert misspelt(
-        {"fairlead.dev/gangsize": "8", names.GANG: "x", "fairlead.dev/reviewed": "y", "other/gang": "z"}
-    ) == ("metadata.annotations[fairlead.dev/gangsize]: no program reads this; did you mean fairlead.dev/gang-size?",)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=20)))
-def test_any_annotations_are_read_or_refused(annotations: dict[str, str]) -> None:
-    try:
-        read_intent(annotations)
-    except IntentError as refused:
-        assert refused.faults  # noqa: PT017

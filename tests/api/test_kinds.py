@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fairlead.api.base import CustomResource, ManifestError
 from fairlead.api.durations import duration_s
@@ -114,12 +112,6 @@ def test_a_mistake_is_refused_with_object_field_value_and_next_step(
     assert message in str(refused.value)
 
 
-def test_all_faults_come_at_once() -> None:
-    with pytest.raises(ManifestError) as refused:
-        Queue.read(queue(parent="A_b", strategy="x", priority="high"))
-    assert len(refused.value.faults) == 3
-
-
 ACCEPTED = [
     (Queue, queue()),
     (Queue, queue(flavors=[{"flavor": "h100", "deserved": 8, "limit": "16", "weight": 0.5}], parent="root")),
@@ -142,10 +134,6 @@ def test_what_is_accepted_comes_back_as_it_was_written(kind: type[CustomResource
         key: value for key, value in raw["spec"].items() if key not in {"flavors", "namespaceSelector"}
     }
     assert kind.read(manifest) == read
-
-
-def test_snake_case_and_camel_case_are_the_same_field() -> None:
-    assert Flavor.read(flavor(device_selector="true")) == Flavor.read(flavor(deviceSelector="true"))
 
 
 def test_what_a_newer_version_stored_is_read() -> None:
@@ -196,23 +184,6 @@ def test_levels_of_a_topology_are_written_outermost_first() -> None:
 def test_levels_that_mean_nothing_say_what_to_write_instead(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         levels(text)
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@settings(deadline=None)
-@given(json_values, st.sampled_from([Queue, Flavor, Gang, TenancyPolicy]))
-def test_any_json_is_read_or_refused_with_reasons(value: Any, kind: type[CustomResource]) -> None:
-    for raw in (value, {"metadata": {"name": "x"}, "spec": value}):
-        try:
-            kind.read(raw)
-        except ManifestError as refused:
-            assert refused.faults  # noqa: PT017
 
 
 def test_look_alike_letters_are_no_names() -> None:

@@ -24,22 +24,6 @@ def test_a_request_has_one_template_name_and_the_name_says_the_request(resource:
     assert legacy.parse_template_name(name) == legacy.LegacyRequest(resource=resource, count=count)
 
 
-@pytest.mark.parametrize("count", [0, -1, 33])
-def test_a_claim_holds_1_to_32_devices(count: int) -> None:
-    with pytest.raises(ValueError, match="1 to 32"):
-        legacy.template_name("nvidia.com/gpu", count)
-
-
-@pytest.mark.parametrize(
-    "resource",
-    ["nvidia.com/gpu.other", "nvidia.com/gpu.shared.shared", "amd.com/gpu", "nvidia.com/mig-", "nvidia.com/mig-x'y"],
-)
-def test_other_resources_are_not_ours(resource: str) -> None:
-    assert not legacy.is_legacy(resource)
-    with pytest.raises(ValueError, match="neither"):
-        legacy.template_name(resource, 1)
-
-
 @settings(deadline=None)
 @given(st.text(max_size=40) | st.from_regex(r"fairlead-(gpu|mig-[a-z0-9.']+)-[0-9]+", fullmatch=True))
 def test_any_name_is_either_a_request_and_back_or_none(name: str) -> None:
@@ -49,31 +33,12 @@ def test_any_name_is_either_a_request_and_back_or_none(name: str) -> None:
         assert legacy.template_manifest(name, "ml")["metadata"]["name"] == name
 
 
-def test_the_template_asks_for_whole_gpus_by_class_and_count() -> None:
-    template = legacy.template_manifest("fairlead-gpu-2", "ml")
-    (request,) = template["spec"]["spec"]["devices"]["requests"]
-    assert request["exactly"] == {"deviceClassName": "gpu.fairlead.dev", "allocationMode": "ExactCount", "count": 2}
-    assert template["metadata"]["namespace"] == "ml"
-
-
-def test_the_template_selects_a_mig_profile_as_nvml_writes_it() -> None:
-    (request,) = legacy.template_manifest("fairlead-mig-1g.10gb.me-1", "ml")["spec"]["spec"]["devices"]["requests"]
-    assert request["exactly"]["deviceClassName"] == "mig.gpu.fairlead.dev"
-    (selector,) = request["exactly"]["selectors"]
-    assert selector["cel"]["expression"] == "device.attributes['gpu.fairlead.dev'].profile == '1g.10gb+me'"
-
-
 def test_another_drivers_classes_can_serve_legacy_requests() -> None:
     (request,) = legacy.template_manifest("fairlead-mig-1g.10gb-1", "ml", driver="gpu.nvidia.com")["spec"]["spec"][
         "devices"
     ]["requests"]
     assert request["exactly"]["deviceClassName"] == "mig.nvidia.com"
     assert "'gpu.nvidia.com'" in request["exactly"]["selectors"][0]["cel"]["expression"]
-
-
-def test_a_foreign_name_has_no_template() -> None:
-    with pytest.raises(ValueError, match="ml/mine"):
-        legacy.template_manifest("mine", "ml")
 
 
 NARROWED = [

@@ -27,14 +27,6 @@ def test_every_name_is_read_the_same_in_limits_templates_labels_and_layouts(prof
     assert legacy.meant_by_product(f"NVIDIA-H100-MIG-{mig_profiles.in_resource(profile)}") == ("nvidia-h100", resource)
 
 
-WRONG = ["1g.24gb.all", "1g.24gb.me.some", "1g.24gb.me.", "1g.24gb--me", "1g.24gb.x", "big", "0g.5gb", "1g.5gb+me", ""]
-
-
-@pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_profile_is_none(text: str) -> None:
-    assert mig_profiles.of_resource(text) is None
-
-
 def test_a_part_of_a_profile_is_told_from_it() -> None:
     assert mig_profiles.is_compute_instance("1c.3g.20gb")
     assert not mig_profiles.is_compute_instance("3g.20gb")

@@ -79,17 +79,6 @@ def test_a_price_that_is_wrong_is_refused_by_its_path(prices: list[Any], said: s
     assert said in str(raised.value)
 
 
-def test_the_same_time_with_another_capacity_type_is_fine() -> None:
-    assert (
-        len(
-            Flavor.read(
-                flavor(price(), price("1", capacityType="spot"), price("2", capacityType="reserved"))
-            ).spec.price
-        )
-        == 3
-    )
-
-
 @pytest.mark.parametrize(
     ("labels", "found"),
     [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fairlead.api import schedules
 from fairlead.api.base import ManifestError
 from fairlead.api.queue import Queue
-from fairlead.api.recurrence import JOINS_MAX, Recurrence, Span, checked_cron, zones
+from fairlead.api.recurrence import Recurrence, checked_cron
 
 HOUR = 3600.0
 BERLIN = "Europe/Berlin"
@@ -56,38 +56,6 @@ def test_a_span_begins_with_its_start_and_ends_before_its_end() -> None:
     assert end(nights, "2026-11-24T06:59:59.999+01:00") == "11-24 06:00"
     assert end(nights, "2026-11-24T07:00+01:00") is None
     assert utc(nights.next_start(at("2026-11-27T20:00+01:00"))) == "11-30 19:00", "after Friday comes Monday"
-
-
-@pytest.mark.parametrize(
-    ("evening", "ends"),
-    [("2026-03-28T20:00+01:00", "03-29 06:00"), ("2026-10-24T20:00+02:00", "10-25 05:00")],
-)
-def test_a_duration_is_elapsed_time_in_the_nights_in_which_clocks_change(evening: str, ends: str) -> None:
-    assert end(Recurrence("0 20 * * *", 11 * HOUR, BERLIN), evening) == ends
-
-
-def test_a_start_in_an_hour_that_is_skipped_is_at_the_end_of_the_skip() -> None:
-    early = Recurrence("30 2 * * *", HOUR, BERLIN)
-    assert end(early, "2026-03-29T01:59:59+01:00") is None
-    assert end(early, "2026-03-29T03:00+02:00") == "03-29 02:00"
-    assert utc(early.next_start(at("2026-03-29T01:59:59+01:00"))) == "03-29 01:00"
-
-
-def test_a_start_in_an_hour_that_is_repeated_is_in_the_first_of_the_two() -> None:
-    early = Recurrence("30 2 * * *", HOUR, BERLIN)
-    first, second = "2026-10-25T02:30+02:00", "2026-10-25T02:30+01:00"
-    assert end(early, first) == "10-25 01:30"
-    assert end(early, "2026-10-25T02:10+01:00") == "10-25 01:30", "the second 02:10 is 40 minutes after it"
-    assert end(early, second) is None
-    assert utc(early.next_start(at("2026-10-25T02:10+01:00"))) == "10-26 01:30", "it is not repeated"
-
-
-def test_spans_that_overlap_or_touch_are_one() -> None:
-    assert end(Recurrence("0 20 * * 1-5", 24 * HOUR), "2026-11-24T12:00Z") == "11-28 20:00"
-    assert end(Recurrence("0 20 * * 1-5", 30 * HOUR), "2026-11-24T12:00Z") == "11-29 02:00"
-    always = Recurrence("* * * * *", 120.0)
-    found = always.span(at("2026-11-24T12:00Z"))
-    assert found == Span(at("2026-11-24T12:00Z") + (JOINS_MAX + 1) * 120, known=False)
 
 
 CRONS = [
@@ -185,21 +153,11 @@ def test_a_mistake_is_refused_by_its_path(fields: dict[str, Any], said: str) -> 
     assert str(raised.value).startswith("Queue red: spec")
 
 
-def test_two_entries_of_one_name_are_refused() -> None:
-    with pytest.raises(ManifestError, match=r"schedule\[1\]\.name: 'nights' is the name of two entries"):
-        Queue.read(queue([entry(), entry()]))
-
-
 def test_entries_may_not_add_flavors_without_end() -> None:
     many = [{"flavor": f"f{number}", "deserved": 1} for number in range(16)]
     assert Queue.read(queue([entry(flavors=many)])).spec.schedule
     with pytest.raises(ManifestError, match="the queue has 17, more than 16"):
         Queue.read(queue([entry(flavors=many)], flavors=[{"flavor": "h100"}]))
-
-
-def test_every_zone_that_is_taken_can_be_computed_with() -> None:
-    for zone in zones():
-        assert Recurrence("0 0 * * *", HOUR, zone).next_start(at("2026-11-23T19:00Z")) is not None
 
 
 # -- what is in force ----------------------------------------------------------------------------------------------
@@ -224,12 +182,6 @@ def test_of_entries_in_force_together_the_later_wins_field_by_field() -> None:
     h100, a100 = schedules.quotas(found.spec.flavors, [each.entry for each in now.in_force])
     assert (h100.deserved, h100.limit, h100.borrowing_limit) == (16, 24, 2)
     assert (a100.deserved, a100.limit, a100.weight) == (0, None, 2)
-
-
-def test_what_begins_next_is_the_next_change() -> None:
-    found = of(entry(), entry("noon", start="0 12 * * *", **{"for": "1h"}, timeZone="UTC"))
-    now = schedules.at(found.spec.schedule, at("2026-11-23T11:00Z"))
-    assert (now.in_force, utc(now.change), now.known) == ((), "11-23 12:00", True)
 
 
 def test_an_entry_that_is_always_in_force_is_said_so() -> None:

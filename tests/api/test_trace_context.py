@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names, trace_context
-from fairlead.api.intent import misspelt
 from fairlead.api.trace_context import TraceContext, TraceContextError
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -59,15 +58,6 @@ def test_what_is_no_traceparent_is_refused_with_the_reason(text, why):
     assert trace_context.of({names.TRACEPARENT: text}) is None
 
 
-@given(st.text())
-def test_any_text_is_a_context_or_an_error_of_ours(text):
-    try:
-        found = trace_context.parse(text)
-    except TraceContextError:
-        return
-    assert trace_context.parse(str(found)) == found
-
-
 @given(st.lists(st.text()), st.floats(0, 1))
 def test_what_begins_here_is_valid_the_same_each_time_and_known_as_such(of, ratio):
     begun = trace_context.begin(*of, ratio=ratio)
@@ -78,14 +68,6 @@ def test_what_begins_here_is_valid_the_same_each_time_and_known_as_such(of, rati
     assert begun.span("x") == begun.span("x") != begun.span("y")
 
 
-def test_a_users_context_is_not_taken_for_one_that_begins_here():
-    assert not trace_context.parse(VALID).begun_here
-
-
-def test_texts_do_not_run_together():
-    assert trace_context.begin("ab", "c", ratio=1) != trace_context.begin("a", "bc", ratio=1)
-
-
 def test_the_ratio_is_that_of_many_traces_and_a_larger_one_holds_those_of_a_smaller():
     def sampled(ratio):
         return {number for number in range(2_000) if trace_context.begin("ns", str(number), ratio=ratio).sampled}
@@ -94,7 +76,3 @@ def test_the_ratio_is_that_of_many_traces_and_a_larger_one_holds_those_of_a_smal
     assert len(sampled(1)) == 2_000
     assert 400 < len(sampled(0.25)) < 600
     assert sampled(0.25) < sampled(0.5)
-
-
-def test_the_annotation_is_taken_for_no_misspelling():
-    assert misspelt({names.TRACEPARENT: VALID}) == ()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ import pytest
 import yaml
 from msgspec import Struct, structs
 
-from fairlead.api import names, trust, trust_kinds
+from fairlead.api import names, trust
 from fairlead.api.gang import GangSpec
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
+from fairlead.controller.gangs.claims.allocations import allocated_at
 from fairlead.controller.gangs.evictions import eviction_marks
-from fairlead.controller.gangs.held import idleness, node_notices
+from fairlead.controller.gangs.held import idleness, leaving
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core, resource
 from fairlead.ui.model.plain_pods import is_plain
@@ -37,11 +37,14 @@ WRITTEN_ONLY = {"fairlead.dev/smoke", "fairlead.dev/smoke-node", "fairlead.dev/s
 """Of pods of `fairlead smoke`, of simulated nodes, and of a slice that no apiserver stores: they decide nothing."""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for part in PRODUCT:
-        for path in (ROOT / part / "fairlead").rglob("*.py"):
-            if not path.match("lib/fairlead/api/names.py") and not path.name.startswith("trust"):
-                yield path, ast.parse(path.read_text())
+@functools.cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    paths = [path for part in PRODUCT for path in (ROOT / part / "fairlead").rglob("*.py")]
+    return [
+        (path, ast.parse(path.read_text()))
+        for path in paths
+        if not path.match("lib/fairlead/api/names.py") and not path.match("lib/fairlead/api/trust.py")
+    ]
 
 
 def names_read(module: ast.Module) -> set[str]:
@@ -81,7 +84,7 @@ def test_every_name_that_code_reads_is_in_the_table() -> None:
         for name in names_read(module) - IDENTITIES
         if getattr(names, name) not in known
     }
-    assert unknown == set(), "add a row to lib/fairlead/api/trust_rows.py: who writes it, what keeps others from it"
+    assert unknown == set(), "add a row to lib/fairlead/api/trust.yaml: who writes it, what keeps others from it"
 
 
 def test_every_key_of_ours_that_is_spelled_elsewhere_is_in_the_table() -> None:
@@ -139,7 +142,7 @@ def test_the_controller_asks_pods_and_claims_for_keys_of_the_table_only(gated: b
     running_gang(gang, GangRecord(), {}, RunningContext())
     eviction_marks.marked(gang)
     idleness.exempt(gang)
-    node_notices.ask(gang, None, NOW)
+    leaving.ask(gang, None, NOW)
     allocated_at(held, (made,))
     is_plain({"metadata": {"annotations": made.metadata.annotations, "labels": made.metadata.labels}, "spec": {}})
     assert len(seen) > 10
@@ -190,7 +193,7 @@ def test_every_field_of_a_gang_is_in_the_table() -> None:
 
 
 def test_marks_of_the_controller_come_from_the_table() -> None:
-    found = trust.written_by("controller", on="Pod", form="annotation", guard=trust_kinds.WEBHOOK_MARKS)
+    found = trust.written_by("controller", on="Pod", form="annotation", guard=trust.WEBHOOK_MARKS)
     assert {names.EVICT_AT, names.EVICTION, names.CHECKPOINT_BY, names.RELEASED_AT} <= set(found)
 
 

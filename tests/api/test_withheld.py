@@ -66,12 +66,6 @@ def test_what_is_malformed_or_too_large_is_ignored(text: str) -> None:
     assert read(text) == {}
 
 
-def test_fields_of_a_later_version_are_ignored() -> None:
-    assert read(json.dumps({"gpu-3": [ONE | {"since": "2026-11-21T00:00:00Z"}]})) == {
-        "gpu-3": (Taint(key="k", effect="NoExecute"),)
-    }
-
-
 def test_what_is_written_is_within_the_bounds_and_what_evicts_comes_first() -> None:
     long = "r" * 1000
     many = {f"gpu-{number}": (DRAINED,) * 9 for number in range(300)}
@@ -83,9 +77,3 @@ def test_what_is_written_is_within_the_bounds_and_what_evicts_comes_first() -> N
     wide = {f"gpu-{number}": (last,) * 4 for number in range(128)}
     assert 0 < len(read(withheld.encode(wide))) < 128
     assert len(withheld.encode(wide)) <= withheld.BYTES_MAX
-
-
-def test_dropped_fields_are_read_by_their_names_alone() -> None:
-    assert withheld.dropped({withheld.DROPPED: "counters,taints"}) == {"counters", "taints"}
-    assert withheld.dropped({withheld.DROPPED: "shares,else, taints"}) == {"shares"}
-    assert withheld.dropped({}) == frozenset()

@@ -51,7 +51,3 @@ def test_both_loops_are_shown_when_the_machine_changed_during_the_run() -> None:
     assert "loop_before_s" not in calibration.calibrated(figure(1.0, "s"), steady)
     found = calibration.calibrated(figure(1.0, "s"), drifting)
     assert (found["loop_before_s"], found["loop_after_s"], found["loop_s"]) == (0.2, 0.232, 0.216)
-
-
-def test_the_loop_is_measured() -> None:
-    assert calibration.loop_s() > 0

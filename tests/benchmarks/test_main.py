@@ -17,12 +17,6 @@ def test_every_module_with_figures_is_a_benchmark() -> None:
     assert len(benchmarks.names()) == sum("\ndef figures(" in source for source in sources)
 
 
-def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        benchmarks.main(["nonsense"])
-    assert "no benchmark nonsense" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "bar", "met"),
     [
@@ -52,19 +46,6 @@ def test_figures_are_written_as_a_list_with_the_loop_and_the_judged_value(
     assert "cel/full/1: 6 us" in shown
 
 
-def test_what_misses_its_bar_is_said_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bars = {"cel/kept": 5.0, "cel/lost": 3.0}
-    figures = [{"figure": name, "value": 4.0, "unit": "us", "bar": bar} for name, bar in bars.items()]
-    monkeypatch.setattr(benchmarks, "measure", lambda name, options: figures)
-    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
-    assert benchmarks.main(["cel"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.endswith("missed: cel/lost 4 of 3 us\n")
-    assert "missed: cel/kept" not in shown
-
-
 def test_words_after_two_dashes_are_options_of_the_one_benchmark(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,18 +62,3 @@ def test_words_after_two_dashes_are_options_of_the_one_benchmark(
     with pytest.raises(SystemExit):
         benchmarks.main(["--", "--parts=churn"])
     assert "name it" in capsys.readouterr().err
-
-
-def test_a_long_benchmark_runs_in_moderate_sizes_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, tuple[str, ...]] = {}
-
-    def measure(name: str, options: tuple[str, ...]) -> list[dict[str, Any]]:
-        seen[name] = tuple(options)
-        return []
-
-    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
-    monkeypatch.setattr(benchmarks, "measure", measure)
-    assert benchmarks.main([]) == 0
-    assert seen == {name: benchmarks.MODERATE.get(name, ()) for name in benchmarks.names()}
-    assert benchmarks.main(["protocol"]) == 0
-    assert seen["protocol"] == ()

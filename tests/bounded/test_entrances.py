@@ -123,7 +123,7 @@ def test_the_form_of_what_if_refuses_every_text(bomb: str, tmp_path: Path) -> No
 
 
 READERS: dict[str, Callable[[Path], object]] = {
-    "cost --flavors": lambda file: cost_reading.settings(file, None, None),
+    "cost --flavors": cost_reading.of_file,
     "profile of a simulated node": lambda file: loading.load(str(file)),
     "MIG layouts": lambda file: layouts.parse(file.read_bytes(), path=str(file)),
     "form of what-if": lambda file: list(manifests.documents(file.read_text(), "manifests", SMALL)),

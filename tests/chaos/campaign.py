@@ -26,7 +26,7 @@ from random import Random
 from typing import Any
 
 from fairlead.history.code_version import code_version
-from fairlead.history.recording.writing import FLUSH_S
+from fairlead.history.recording.recorder import FLUSH_S
 from fairlead.sandbox.apiserver.store import Change
 from tests.chaos import mutations, virtual
 from tests.chaos.actions import ACTIONS

@@ -16,8 +16,8 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller import app as controller_app
 from fairlead.driver import app as driver_app
-from fairlead.driver.common.process_lock import ProcessLockError
-from fairlead.driver.kubelet.sockets import SocketError
+from fairlead.driver.common.locks import ProcessLockError
+from fairlead.driver.kubelet.server import SocketError
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import Credentials

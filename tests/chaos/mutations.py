@@ -18,8 +18,7 @@ from fairlead.controller.commit.writes import GivenUpError, all_done
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.tables import Tables
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint, Loaded
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint, Loaded
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.recording.records import CHAIN_START

@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from fairlead.controller.report import flight
-from fairlead.history.plans.view import lines, side_by_side
-from fairlead.history.recording import writer, writing
-from fairlead.history.recording.errors import RecordingError
+from fairlead.history.recording import recorder, writer
+from fairlead.history.recording.compact import lines, side_by_side
 from fairlead.history.recording.reader import Read, Reader
-from fairlead.history.recording.recorder import FlightRecorder
-from fairlead.history.recording.records import Decision, End
-from fairlead.history.recording.writing import FLUSH_S
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.recorder import FLUSH_S, FlightRecorder
+from fairlead.history.recording.records import Decision, End, RecordingError
+from fairlead.history.recording.verify import Counts, differences
 from tests.chaos import disk
 from tests.chaos.disk import Disk, Killed
 from tests.chaos.virtual import CLOCK, PROCESS
@@ -78,7 +76,7 @@ class Recordings:
         self._hindered_s = 0.0  # when a term was last seen hindered
         for name in writers:
             disk.mount(name, self.disk)
-        logging.getLogger(writing.__name__).addHandler(_Told(self.told))
+        logging.getLogger(recorder.__name__).addHandler(_Told(self.told))
         _RECORDINGS[self.directory] = self
 
     def begin(self, seed: int) -> None:
@@ -277,5 +275,5 @@ def install() -> None:
     replaced.FlightRecorder = Recorder
     replaced = writer
     replaced._created = _created
-    replaced = writing
+    replaced = recorder
     replaced.RETRY_S = RETRY_S

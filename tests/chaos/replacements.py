@@ -17,13 +17,13 @@ import aiohttp
 
 from fairlead.driver import parts as driver_parts
 from fairlead.driver.common import threads
-from fairlead.driver.kubelet import sockets
+from fairlead.driver.kubelet import server as driver_server
 from fairlead.sandbox.apiserver.admission import calling
 from fairlead.sandbox.kubelet import plugins
 from fairlead.webhook import app as webhook_app
 from fairlead.webhook.serve import server as webhook_server
 from fairlead.webhook.serve.connection import Answer, Request
-from fairlead.webhook.serve.turns import Turns
+from fairlead.webhook.serve.limits import Turns
 from tests.chaos import disk, recording, rpc, virtual
 from tests.chaos.loop import Process
 from tests.chaos.network import USUAL_S, Network, Reset
@@ -173,7 +173,7 @@ def install(network: Network) -> None:
     replaced.Threads.run = _in_place
     replaced = driver_parts
     replaced.BOOT_ID = _BootId()
-    replaced = sockets
+    replaced = driver_server
     replaced._served = rpc.served
     replaced = plugins
     replaced.POLL_S = POLL_S

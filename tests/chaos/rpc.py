@@ -43,7 +43,7 @@ SOCKETS = _Sockets()
 
 
 def served(path: Path) -> bool:
-    """For fairlead.driver.kubelet.sockets."""
+    """For fairlead.driver.kubelet.server."""
     return SOCKETS.find(str(path)) is not None
 
 

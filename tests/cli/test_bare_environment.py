@@ -21,7 +21,6 @@ from tests.support.sandbox import cluster
 
 ROOT = Path(__file__).parents[2]
 HIDING = ROOT / "tests/support/hidden"
-PROGRAMS = ("driver", "webhook", "controller", "ui")
 OPTIONAL = frozenset({"psycopg", "psycopg-binary"})
 """Of lock/image.txt: a ledger in PostgreSQL."""
 
@@ -57,13 +56,6 @@ def test_what_is_hidden_cannot_be_imported(bare: str) -> None:
     found = run("-c", "import hypothesis")
     assert "ModuleNotFoundError: No module named 'hypothesis'" in found.stderr
     assert ("psycopg" in bare.split(",")) == (run("-c", "import psycopg").returncode != 0)
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_each_program_says_its_flags(bare: str, program: str) -> None:
-    found = run("-m", "fairlead", program, "--help")
-    assert (found.returncode, found.stderr) == (0, "")
-    assert f"fairlead {program} [OPTIONS]" in " ".join(found.stdout.split())
 
 
 async def test_each_program_starts_until_it_is_ready(bare: str) -> None:

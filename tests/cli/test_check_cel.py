@@ -1,12 +1,10 @@
 """`fairlead check cel` tells an author what the apiserver would."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from fairlead.cli.checks.cel import check
+from tests.support.commands import invoke
 
 SLICE = """
 apiVersion: resource.k8s.io/v1
@@ -24,10 +22,8 @@ spec:
 
 
 def run(expression: str, device: Path | None = None) -> tuple[int, str]:
-    console = Console(file=io.StringIO(), width=160, highlight=False)
-    status = check(expression, device=device, console=console)
-    assert isinstance(console.file, io.StringIO)
-    return status, console.file.getvalue()
+    done = invoke(["check", "cel", expression, *(["--device", str(device)] if device else [])], env={"COLUMNS": "160"})
+    return done.exit_code, done.output
 
 
 def test_a_good_selector_shows_its_type_cost_and_reads() -> None:
@@ -62,9 +58,9 @@ def test_each_device_of_a_slice_is_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "kind: Pod", "", "- 1", "kind: ResourceSlice\nspec: {devices: 3}"])
-def test_a_file_that_holds_no_slices_is_named(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_holds_no_slices_is_named(text: str, tmp_path: Path) -> None:
     file = tmp_path / "slice.yaml"
     file.write_text(text)
-    status, _ = run("true", file)
+    status, shown = run("true", file)
     assert status == 2
-    assert str(file) in capsys.readouterr().err
+    assert str(file) in shown

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.checks.traps import mlflow, notebooks, pipelines, ray, table
+from fairlead.cli.checks.traps import notebooks, pipelines, table, training
 from tests.support.commands import invoke
 
-from .trap_case import POD, Case
-from .trap_cases import CASES, EXCLUSIVE
+from .trap_cases import CASES, EXCLUSIVE, POD, Case
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,9 +48,9 @@ def test_every_kind_with_traps_has_a_case() -> None:
         for finder in finders
     }
     settings = {finder for key, finders in table.FINDERS.items() if key[0] == "settings" for finder in finders}
-    alike = {ray.job, ray.service}
+    alike = {training.ray_job, training.ray_service}
     assert settings == {
-        mlflow.backend_config,
+        pipelines.backend_config,
         pipelines.compiled_pipeline,
         notebooks.kube_spawner,
         notebooks.chart_values,
@@ -162,9 +161,7 @@ def test_the_examples_have_no_traps() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [None, 7, "x", [], {}, {"template": 3, "predictor": [], "templates": [None, 1], "trainer": "x"}],
-    ids=repr,
+    "spec", [None, 7, "x", [], {}, {"template": 3, "predictor": [], "templates": [None, 1], "trainer": "x"}], ids=repr
 )
 def test_no_spec_breaks_anything(spec: Any) -> None:
     for group, kind in table.FINDERS:

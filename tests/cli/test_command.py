@@ -1,8 +1,11 @@
 """A command from a dataclass: what its fields declare is what a user can write, and what the work is given."""
 
 import asyncio
+import importlib
+import inspect
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +13,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from fairlead.cli.command import command
+from fairlead.cli.command import Group, command, help_of
 from fairlead.cli.main import PANELS
 from fairlead.kube.flags import DURATION, SIZE
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
@@ -99,16 +102,31 @@ async def test_what_a_list_of_gangs_does_not_need_is_not_imported(tmp_path):
     lines = stderr.decode().splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert process.returncode == 0
-    assert "fairlead.cli.views.gangs" in imported
+    assert "fairlead.ui.model.gangs" in imported
     assert (
-        imported & {"aiohttp", "kubernetes", "pydantic", "rich.console", "jinja2", "fairlead.cli.operate.commands"}
-        == set()
+        imported & {"aiohttp", "kubernetes", "pydantic", "rich.console", "jinja2", "fairlead.ui.model.queues"} == set()
     )
 
 
-def test_a_command_that_is_called_imports_no_other():
+def places(commands: Mapping[str, str | Group]) -> Iterator[str]:
+    for given in commands.values():
+        yield from [given] if isinstance(given, str) else places(given.commands)
+
+
+PLACES = [place for table in PANELS.values() for place in places(table)]
+
+
+def test_help_imports_no_command_and_says_of_each_what_its_docstring_says():
     done = python(
-        "-c", "import sys; from fairlead.cli.main import app; print([m for m in sys.modules if m.endswith('commands')])"
+        "-c",
+        "import sys; from fairlead.cli.main import main; sys.argv[1:] = ['--help']\n"
+        "try:\n main()\nexcept SystemExit:\n print([m for m in sys.modules if m.startswith('fairlead.cli.')])",
     )
-    assert done.stdout.strip() == "[]"
-    assert len(PANELS) == 10
+    imported = done.stdout.splitlines()[-1]
+    assert "fairlead.cli.main" in imported
+    for place in PLACES:
+        module, _, kind = place.partition(":")
+        assert repr(f"fairlead.cli.{module}") not in imported
+        found = getattr(importlib.import_module(f"fairlead.cli.{module}"), kind)
+        assert help_of(place) == inspect.getdoc(found)
+    assert len(PLACES) > 40

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.cli.cost import reading
 from fairlead.history.ledger.entries import Wait
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.kube.timestamps import DAY_US
 from tests.support.commands import invoke
 from tests.support.costs import D1, DAY, at

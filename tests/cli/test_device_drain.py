@@ -62,8 +62,7 @@ async def tainted(client: Client) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("gpu-1",), ("a/",), ("/gpu-1",), ("a/gpu-x",), ("a/gpu-1-mig-1g.10gb-19-0",), ("a/gpu-1234",)],
+    "words", [("gpu-1",), ("a/",), ("/gpu-1",), ("a/gpu-x",), ("a/gpu-1-mig-1g.10gb-19-0",), ("a/gpu-1234",)]
 )
 def test_what_is_no_gpu_is_said_with_an_example(words: tuple[str, ...]) -> None:
     for command in ("drain", "undrain"):

@@ -13,22 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.cli.health.doctor import admission, devices, platform, programs, release, report, waiting
-from fairlead.cli.health.doctor.diagnose import diagnose, gaps
+from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, release, waiting
+from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen
 from tests.support import health
-from tests.support.health import NOW, Lists
+from tests.support.health import NOW
 
-from .doctor_cases import CASES, EVERYTHING, NOTE, a_clock_that_is_ahead, no_lease
-from .doctor_device_cases import a_pod_for_volcano, no_queue, no_slices
-
-
-def broken(lists: Lists, more: dict[str, Any] | None) -> Seen:
-    facts = dict(more or {})
-    missing = facts.pop("missing", ())
-    found = health.seen(lists, **facts)
-    return dataclasses.replace(found, lists={**found.lists, **dict.fromkeys(missing, Listed(served=False))})
+from .doctor_cases import ALL, CASES, NOTE
 
 
 def test_of_a_healthy_cluster_nothing_is_found() -> None:
@@ -39,24 +31,23 @@ def test_of_a_healthy_cluster_nothing_is_found() -> None:
 
 @pytest.mark.parametrize("what", CASES)
 def test_each_cause_is_found_and_comes_first(what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    break_it, code, stops, said = CASES[what]
-    lists = health.healthy()
-    found = broken(lists, break_it(lists))
+    code, stops, said, change, facts = CASES[what]
+    found = health.seen(health.changed(health.healthy(), change), **facts)
     first, *others = diagnose(found)
     assert (first.code, first.stops) == (code, stops)
     assert first.next_step
-    assert [each.code for each in others if each.stops is EVERYTHING and stops is not EVERYTHING] == []
-    report._print(found, [first])
+    assert [each.code for each in others if each.stops is ALL and stops is not ALL] == []
+    diagnosis._print(found, [first])
     printed = capsys.readouterr().out
     assert said in printed
     assert f"1. {code}" in printed
 
 
 def test_every_cause_has_a_case() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, platform, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
     named = {code for line in re.findall(r"code=(.*)", sources) for code in re.findall(r'"([A-Z]\w+)"', line)}
     assert len(named) >= 20
-    assert named <= {code for _, code, _, _ in CASES.values()}
+    assert named <= {case.code for case in CASES.values()}
 
 
 def test_every_cause_is_documented() -> None:
@@ -65,16 +56,12 @@ def test_every_cause_is_documented() -> None:
     )
     rows = re.findall(r"^\| (`[^|]*`) \|", table, re.MULTILINE)
     documented = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
-    assert documented == {code for _, code, _, _ in CASES.values()}
+    assert documented == {case.code for case in CASES.values()}
 
 
 def test_causes_that_stop_everything_come_before_others() -> None:
-    lists = health.healthy()
-    a_clock_that_is_ahead(lists)
-    no_queue(lists)
-    a_pod_for_volcano(lists)
-    no_slices(lists)
-    no_lease(lists)
+    causes = ("a_clock_that_is_ahead", "no_queue", "a_pod_for_volcano", "no_slices", "no_lease")
+    lists = health.changed(health.healthy(), *(CASES[each].change for each in causes))
     codes = [each.code for each in diagnose(health.seen(lists))]
     assert codes == ["NoLeader", "NoSlices", "OtherScheduler", "ClockSkew", "NoQueue"]
 
@@ -98,7 +85,7 @@ def test_a_pod_of_a_gang_that_wants_no_device_is_not_fairleads() -> None:
 
 
 def test_an_order_to_apply_manifests_again_is_not_stopped_by_who_applied_them_before() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, platform, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
     orders = re.findall(r"kubectl apply --server-side [^;,\"]*", sources)
     assert len(orders) >= 4
     assert all("--force-conflicts" in order for order in orders)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.programs.drain import Drain, Held, said
+from fairlead.cli.programs.uninstall import Draining, Held, said
 from fairlead.kube import errors
 from tests.support.commands import invoke
 
@@ -51,7 +51,7 @@ async def no_sleep(_seconds):
 
 
 def drain(cluster):
-    return Drain(cluster, [names.DRIVER], sleep=no_sleep)
+    return Draining(cluster, [names.DRIVER], sleep=no_sleep)
 
 
 async def test_claims_of_other_drivers_and_gates_of_others_are_none_of_our_business():

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import PARTS_MAX, explanation
+from fairlead.engine.explain.explainer import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
-from fairlead.ui.model import explanations, gangs, queues
+from fairlead.ui.model import explanations, gangs, plain_pods, queues
 from tests.support.commands import invoke
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-one-gpu"
@@ -68,7 +68,9 @@ def parts(explanation):
 
 
 def test_a_waiting_gang_is_told_of_with_place_cause_holders_and_cure():
-    explanation = explanations.gang_explanation(gang(), now=NOW)
+    its_own = Holder(gang="language/bert", queue="language", devices=14)  # what is kept free for it
+    kept = replace(REASON, holders=(its_own, *REASON.holders))
+    explanation = explanations.gang_explanation(gang(reason=kept), now=NOW)
     assert explanation.headline == "gang language/bert: Waiting in queue language, 2nd in line (DevicesInUse)"
     shown = parts(explanation)
     assert shown["What blocks it"] == ("12 wanted, 4 free",)
@@ -79,15 +81,6 @@ def test_a_waiting_gang_is_told_of_with_place_cause_holders_and_cure():
     assert shown["In detail"] == ("4 of 12 members would fit now", "ruled out 3 nodes: cpu")
     assert shown["What would change it"] == ("wait until gangs end",)
     assert shown["Waited"] == ("5m",)
-
-
-def test_what_is_kept_free_for_a_gang_is_not_told_as_held_by_itself():
-    kept = replace(REASON, holders=(Holder(gang="language/bert", queue="language", devices=14), *REASON.holders))
-    shown = parts(explanations.gang_explanation(gang(reason=kept), now=NOW))
-    assert shown["Devices it could use are held by"] == (
-        "gang vision/resnet (queue vision) holds 12",
-        "claims outside any gang hold 2",
-    )
 
 
 def test_a_gang_that_can_never_run_is_told_not_to_wait():
@@ -184,8 +177,8 @@ def pod(*, gates=(), conditions=(), annotations=None):
 def test_a_pod_is_explained_by_its_gang():
     explanation = explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), gang(), now=NOW)
     assert explanation.more[0].headline.startswith("gang language/bert")
-    assert explanations.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
-    assert explanations.gang_of(pod()) == "p"
+    assert plain_pods.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
+    assert plain_pods.gang_of(pod()) == "p"
 
 
 def test_a_pod_without_a_gang_is_told_whose_it_is():

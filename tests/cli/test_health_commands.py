@@ -12,8 +12,8 @@ import pytest_asyncio
 import yaml
 from typer.testing import Result
 
-from fairlead.cli.health.doctor import report as doctor_report
-from fairlead.cli.health.readiness import report
+from fairlead.cli.health.doctor import diagnosis
+from fairlead.cli.health.readiness import checklist
 from fairlead.kube.releases import OLDEST
 from fairlead.kube.resources import PODS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
@@ -45,7 +45,7 @@ async def readiness(made: Cluster, *words: str, user: str = "admin") -> Result:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_of_an_install_whose_programs_do_not_run_it_names_them_all(bare: Cluster) -> None:
     done = await doctor(bare, "-o", "json")
-    assert done.exit_code == doctor_report.FOUND, done.output
+    assert done.exit_code == diagnosis.FOUND, done.output
     found = json.loads(done.stdout)
     codes = [each["code"] for each in found["findings"]]
     assert codes[:3] == ["NoLeader", "WebhookNotRegistered", "NoSlices"]
@@ -59,7 +59,7 @@ async def test_of_an_install_whose_programs_do_not_run_it_names_them_all(bare: C
 @pytest.mark.asyncio(loop_scope="module")
 async def test_doctor_tells_a_user_without_rights_which_are_missing(bare: Cluster) -> None:
     done = await doctor(bare, user="stranger")
-    assert done.exit_code == doctor_report.WELL, done.output
+    assert done.exit_code == diagnosis.WELL, done.output
     assert "not looked at: you may not list pods" in done.stdout
     assert (
         "not looked at: whether the apiserver reaches the webhook: you may not create pods in namespace default"
@@ -79,7 +79,7 @@ async def test_nothing_is_left_of_the_trial(bare: Cluster) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_table_names_what_fails_and_json_has_the_same(bare: Cluster) -> None:
     done = await readiness(bare)
-    assert done.exit_code == report.FAILED
+    assert done.exit_code == checklist.FAILED
     assert "fix: kubectl apply -f examples/00-queues" in done.stdout
     listed = json.loads((await readiness(bare, "--json")).stdout)
     assert len(listed["items"]) == 49
@@ -114,7 +114,7 @@ async def test_on_the_oldest_release_both_say_what_is_less_and_that_nothing_has_
 async def test_groups_are_chosen_by_name(bare: Cluster) -> None:
     done = await readiness(bare, "--json", "--group", "storage", "-g", "validation")
     assert {each["group"] for each in json.loads(done.stdout)["items"]} == {"storage", "validation"}
-    assert done.exit_code == report.READY
+    assert done.exit_code == checklist.READY
     wrong = await readiness(bare, "--group", "money")
     assert wrong.exit_code == 2
     assert "infrastructure" in wrong.output
@@ -123,7 +123,7 @@ async def test_groups_are_chosen_by_name(bare: Cluster) -> None:
 @pytest.mark.asyncio(loop_scope="module")
 async def test_readiness_tells_a_user_without_rights_which_are_missing(bare: Cluster) -> None:
     done = await readiness(bare, "--json", "--group", "scheduling", user="stranger")
-    assert done.exit_code == report.FAILED, done.output  # queues may be read by all, and there is none
+    assert done.exit_code == checklist.FAILED, done.output  # queues may be read by all, and there is none
     reasons = {each["item"]: each["why"] for each in json.loads(done.stdout)["items"]}
     assert reasons["taints"] == "you may not list nodes"
     assert reasons["resource-quotas"] == "you may not list resourcequotas"
@@ -136,7 +136,7 @@ async def test_a_whole_cluster_is_well_until_its_programs_end() -> None:
             [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "labels": {"fairlead.dev/gpu": "true"}}}]
         )
         done = await doctor(made)
-        assert done.exit_code == doctor_report.WELL, done.output
+        assert done.exit_code == diagnosis.WELL, done.output
         assert "nothing was found that keeps gangs from being scheduled" in done.stdout
         await made.stop_programs()
 

@@ -11,13 +11,13 @@ import pytest
 
 from fairlead.api import names
 from fairlead.cli.health import reading
-from fairlead.cli.health.doctor import report
-from fairlead.cli.health.doctor.diagnose import diagnose, gaps
-from fairlead.cli.health.readiness.kinds import LOOK_INTO, NODE_POOLS, OPTIONAL, SCALED_OBJECTS
+from fairlead.cli.health.doctor import diagnosis
+from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
+from fairlead.cli.health.readiness.model import LOOK_INTO, NODE_POOLS, OPTIONAL, SCALED_OBJECTS
 from fairlead.kube import errors
 from fairlead.kube.resources import DEPLOYMENTS, NODES, Raw
 from fairlead.ui.reading.cluster import Cluster as Reader
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from tests.support import health
 from tests.support.commands import invoke
 from tests.support.discovery import Discovery
@@ -30,7 +30,7 @@ def test_a_cluster_that_does_not_answer_has_a_status_of_its_own(tmp_path: Path) 
         "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}], users: [{name: u, user: {token: t}}]}"
     )
     done = invoke(["doctor", "--kubeconfig", str(config)])
-    assert done.exit_code == report.NOT_REACHED
+    assert done.exit_code == diagnosis.NOT_REACHED
     assert "does not answer" in done.output
 
 
@@ -54,21 +54,21 @@ class Refusing:
 
 async def test_an_apiserver_that_fails_at_everything_is_read_as_far_as_it_goes() -> None:
     client: Any = Refusing(errors.ServerError("etcdserver: request timed out", status=500))
-    found = await reading.read(Reader(client), report.KINDS, parts=("gates", "rights"), try_webhook="default")
+    found = await reading.read(Reader(client), diagnosis.KINDS, parts=("gates", "rights"), try_webhook="default")
     assert diagnose(found) == []
     assert any("etcdserver: request timed out" in each for each in gaps(found))
 
 
 async def test_a_cluster_that_knows_no_kind_of_ours_has_no_fairlead() -> None:
     client: Any = Refusing(errors.NotFound("404 page not found", status=404))
-    found = await reading.read(Reader(client), report.KINDS)
+    found = await reading.read(Reader(client), diagnosis.KINDS)
     assert diagnose(found)[0].code == "NotInstalled"
 
 
 async def test_an_apiserver_that_goes_away_meanwhile_ends_it() -> None:
     client: Any = Refusing(errors.Unreachable("connection reset"))
     with pytest.raises(NotReadError, match="does not answer"):
-        await reading.read(Reader(client), report.KINDS)
+        await reading.read(Reader(client), diagnosis.KINDS)
 
 
 class Answering:

@@ -99,7 +99,7 @@ def test_a_case_fails_when_its_device_is_of_another_model():
     assert cases.ONE_GPU.finished(history)
     assert cases.ONE_GPU.failures(history, lambda pool, device: {"productName": "NVIDIA H100 80GB HBM3"}) == []
     assert cases.ONE_GPU.failures(history, lambda pool, device: {"productName": "NVIDIA L40S"}) == [
-        "notebook got node-a/gpu-0, a NVIDIA L40S, instead of an H100"
+        "pod notebook got node-a/gpu-0, a NVIDIA L40S, instead of an H100"
     ]
 
 

@@ -14,7 +14,8 @@ from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.kube.device_usage import DeviceUsage, State
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.ui.model import explanations, idle_devices
+from fairlead.ui.model import explanations
+from fairlead.ui.model.devices import busy_line, readable
 from tests.support.commands import invoke
 
 NOW = 1_800_000_000.0
@@ -56,7 +57,7 @@ def claim(
     ],
 )  # fmt: skip
 def test_idle_devices_are_counted_and_named(claims: list[dict[str, Any]], expected: str) -> None:
-    assert idle_devices.line(idle_devices.readable(claims), {"p"}, now=NOW) == expected
+    assert busy_line(readable(claims), {"p"}, now=NOW) == expected
 
 
 def test_shares_are_told_of_with_their_use_their_limits_and_what_a_fault_ends() -> None:
@@ -68,7 +69,7 @@ def test_shares_are_told_of_with_their_use_their_limits_and_what_a_fault_ends() 
     for entry in (made["status"]["devices"][0], made["status"]["allocation"]["devices"]["results"][0]):
         entry["shareID"] = "s"
     made["status"]["devices"][0]["data"] = usage.to_json()
-    assert idle_devices.line(idle_devices.readable([made]), {"p"}, now=NOW) == (
+    assert busy_line(readable([made]), {"p"}, now=NOW) == (
         "0 of 1 idle, 1 busy; shares: a/gpu-0 3.0 GiB of a share of 20.0 GiB, each program at most 20.0 GiB by MPS; "
         "a fatal error of one program ends the claim's other programs on the device, and no other claim's"
     )

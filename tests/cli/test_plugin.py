@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.types.reasons import Code, Holder, Reason
 from fairlead.kube import resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions

@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.cli import serve
 from fairlead.cli.demo import cases
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.history import Observer
 from fairlead.controller.app import ControllerOptions
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
@@ -139,24 +139,13 @@ PROGRAMS = {"webhook": WebhookOptions, "controller": ControllerOptions}
         (["driver", "--node-name=n"], "idle_levels", (1.0, 10.0, 20.0)),
         (["driver", "--node-name=n", "--idle-levels=2.5,50"], "idle_levels", (2.5, 50.0)),
         (["driver", "--node-name=n", "--idle-levels="], "idle_levels", ()),
-        (["webhook"], "managed_drivers", ("gpu.fairlead.dev",)),
         (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),
         (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
-        (["controller", "--gang-timeout=5"], "gang_timeout_s", 5.0),
-        (["controller", "--replace-timeout=7"], "replace_timeout_s", 7.0),
-        (["controller"], "forecast", True),
         (["controller", "--no-forecast"], "forecast", False),
-        (["controller"], "record", None),
         (["controller", "--record=/r"], "record", Path("/r")),
         (["controller", "--record-max-size=1Gi"], "record_bytes_max", 2**30),
         (["controller", "--record-max-age=2d"], "record_age_max_s", 172800.0),
-        (["controller"], "ledger", None),
-        (["controller", "--ledger=/l"], "ledger", "/l"),
-        (["controller", "--ledger-keep=2d"], "ledger_keep_s", 172800.0),
         (["controller", "--ledger-label=b", "--ledger-label=a"], "ledger_labels", ("b", "a")),
-        (["controller", "--opencost"], "opencost", True),
-        (["controller", "--nominate-nodes"], "nominate_nodes", True),
-        (["controller"], "otlp_endpoint", None),
         *[
             ([*program, "--otlp-endpoint=http://c:4318"], "otlp_endpoint", "http://c:4318")
             for program in (["driver", "--node-name=n"], ["webhook"], ["controller"])

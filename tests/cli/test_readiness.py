@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.health.commands import GroupKey
-from fairlead.cli.health.readiness import report
-from fairlead.cli.health.readiness.kinds import KINDS, OPTIONAL
-from fairlead.cli.health.readiness.model import Answer
+from fairlead.cli.health.readiness import checklist
+from fairlead.cli.health.readiness.checklist import GroupKey
+from fairlead.cli.health.readiness.model import KINDS, OPTIONAL, Answer
 from fairlead.cli.health.seen import Listed, Seen
 from tests.support import health
 from tests.support.health import NOW
 from tests.support.ready_cluster import ready, seen
 
-from . import readiness_release_cases  # noqa: F401 - adds to CASES
-from .readiness_cases import CASES, FAIL, UNKNOWN, Break
+from .readiness_cases import CASES, FAIL, UNKNOWN, Case
 
 BY_HAND = {
     "fabric", "udev", "driver-updates", "storage-bandwidth", "streaming", "smoke", "all-reduce", "load-test", "interruption",
@@ -29,15 +27,15 @@ BY_HAND = {
 
 
 def answers(found: Seen) -> dict[str, Answer]:
-    return {item.key: answer for _, item, answer in report.answers(found)}
+    return {item.key: answer for _, item, answer in checklist.answers(found)}
 
 
 def test_the_checklist_has_nine_groups_and_every_point_of_it_once() -> None:
-    assert [group.key for group in report.GROUPS] == [key.value for key in GroupKey]
-    assert [len(group.items) for group in report.GROUPS] == [7, 6, 5, 5, 6, 4, 5, 5, 6]
-    keys = [item.key for group in report.GROUPS for item in group.items]
+    assert [group.key for group in checklist.GROUPS] == [key.value for key in GroupKey]
+    assert [len(group.items) for group in checklist.GROUPS] == [7, 6, 5, 5, 6, 4, 5, 5, 6]
+    keys = [item.key for group in checklist.GROUPS for item in group.items]
     assert len(set(keys)) == len(keys) == 49
-    assert all(item.title and item.fix for group in report.GROUPS for item in group.items)
+    assert all(item.title and item.fix for group in checklist.GROUPS for item in group.items)
 
 
 def test_where_all_is_there_each_item_passes_but_those_that_no_api_shows() -> None:
@@ -46,25 +44,16 @@ def test_where_all_is_there_each_item_passes_but_those_that_no_api_shows() -> No
     assert {key for key, answer in found.items() if answer.status == UNKNOWN} == BY_HAND
 
 
-@pytest.mark.parametrize(
-    ("item", "status", "said", "change"),
-    CASES,
-    ids=[f"{item}-{status}-{at}" for at, (item, status, _, _) in enumerate(CASES)],
-)
-def test_what_is_missing_is_seen(item: str, status: str, said: str, change: Break) -> None:
-    lists = ready()
-    facts = change(lists) or {}
-    missing = facts.pop("missing", ())
-    found = seen(lists, **facts)
-    found = dataclasses.replace(found, lists={**found.lists, **dict.fromkeys(missing, Listed(served=False))})
-    answer = answers(found)[item]
-    assert (answer.status, said in answer.why) == (status, True), answer
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.item}-{case.said[:20]}")
+def test_what_is_missing_is_seen(case: Case) -> None:
+    answer = answers(seen(health.changed(ready(), case.change), **case.facts))[case.item]
+    assert (answer.status, case.said in answer.why) == (case.status, True), answer
 
 
 def test_each_item_that_can_fail_is_seen_to_fail() -> None:
     always_open = BY_HAND | {"tekton", "argo-cd", "mig-isolation", "object-storage", "reservations", "training"}
-    keys = {item.key for group in report.GROUPS for item in group.items}
-    assert keys - always_open == {item for item, status, _, _ in CASES if status == FAIL}
+    keys = {item.key for group in checklist.GROUPS for item in group.items}
+    assert keys - always_open == {case.item for case in CASES if case.status == FAIL}
 
 
 def test_a_missing_right_is_named_and_fails_nothing() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.programs.recreate import waiting
+from fairlead.cli.programs.uninstall import waiting
 from fairlead.kube import errors, resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from tests.support.commands import invoke
@@ -70,7 +70,7 @@ async def test_the_command_deletes_them_on_a_cluster(tmp_path: Path) -> None:
 
 
 async def test_a_pod_that_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
-    from fairlead.cli.programs.recreate import _delete
+    from fairlead.cli.programs.uninstall import _delete
 
     class Changed:
         async def delete(self, *args: Any, **more: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.gpus.holders import Holder, holders
-from fairlead.cli.node.commands import Fault
+from fairlead.cli.gpus.published import Holder, holders
+from fairlead.cli.node import Fault
 from fairlead.kube.resources import RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
@@ -86,7 +86,7 @@ async def test_one_that_cannot_be_reset_stays_tainted_and_what_does_not_exist_is
         done = await call(made, "repair", "a", "1", "--timeout", "30")
         assert done.exit_code == 1, done.output
         assert "failed: gpu-1: the reset failed" in done.stdout
-        assert "docs/driver.md, Repair" in done.stdout
+        assert "docs/gpu-care.md, Repair" in done.stdout
         assert await tainted(view) == {"gpu-1"}
         back = await call(made, "repair", "a", "gpu-1", "--cancel")
         assert (back.exit_code, "a repair that succeeds ends the taint" in back.stdout) == (1, True)

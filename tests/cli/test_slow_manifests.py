@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.cli import what_if
 from fairlead.cli.checks import manifests
 from fairlead.cli.limits import TooLongError, cpu_at_most
-from fairlead.cli.what_if import command
 from fairlead.history.facts.snapshot_file import dump
 from tests.support.commands import invoke
 from tests.support.engine.world import h100_world
@@ -58,7 +58,7 @@ def test_check_ends_itself_and_says_how_far_it_came(tmp_path: Path, monkeypatch:
 
 
 def test_what_if_ends_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "COMPARE_S", 0.2)
+    monkeypatch.setattr(what_if, "COMPARE_S", 0.2)
     file = written(tmp_path / "slow.yaml", [job("solo", 20_000)])
     done = invoke(["what-if", "--snapshot", str(snapshot(tmp_path / "snapshot.json", 50)), "-f", str(file)])
     assert done.exit_code == 1

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from fairlead.cli.gpus import smoke_objects
-from fairlead.cli.gpus.commands import SmokeTest
-from fairlead.cli.gpus.smoke import Smoke
-from fairlead.cli.gpus.smoke_verdict import verdict
-from fairlead.cli.node.commands import Fault
+from fairlead.cli.gpus.smoke import Smoke, SmokeTest
+from fairlead.cli.gpus.smoke_objects import verdict
+from fairlead.cli.node import Fault
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from fairlead.api import withheld
-from fairlead.cli.health.doctor.diagnose import diagnose, gaps
-from fairlead.cli.health.doctor.report import structured
+from fairlead.cli.health.doctor.diagnosis import diagnose, gaps, structured
 from fairlead.cli.health.seen import Seen, SliceTrial
 from fairlead.cli.health.support import SERVED_GROUPS, Line, less, lines
 from fairlead.kube.releases import NEEDS, NEWEST_TRIED, TRIED, need

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.cli.printer import Cell, Column, fit, shortened
 from fairlead.cli.views import gangs, queues
-from fairlead.cli.views.table import Cell, Column, fit, shortened
 
 NAME = Column(title="QUEUE", least=8, most=30)
 FIGURE = Column(title="USED", right=True)

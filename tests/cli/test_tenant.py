@@ -142,9 +142,7 @@ async def test_a_tenant_is_created_changed_and_left_as_it_is(cluster):
     assert {line.rpartition(": ")[2] for line in again.stdout.splitlines()} == {"unchanged"}
     more = await run("create", "ml", "--gpus", "gpu.fairlead.dev=16", *words[3:], "-o", "json")
     changed = [each for each in json.loads(more.stdout) if each["outcome"] != "unchanged"]
-    assert changed == [
-        {"kind": "ResourceQuota", "namespace": "ml", "name": "fairlead-tenant", "outcome": "changed"},
-    ]
+    assert changed == [{"kind": "ResourceQuota", "namespace": "ml", "name": "fairlead-tenant", "outcome": "changed"}]
     quota = await client.get(resources.RESOURCE_QUOTAS, "fairlead-tenant", "ml")
     assert quota["spec"]["hard"]["gpu.fairlead.dev.deviceclass.resource.k8s.io/devices"] == "16"
 

@@ -11,7 +11,7 @@ import pytest
 from rich.table import Table
 
 from fairlead.api.texts import HIDDEN, line, plain, tree
-from fairlead.cli import console, printer
+from fairlead.cli import printer
 from tests.support.commands import invoke
 from tests.support.ui.objects import a_cluster
 
@@ -90,7 +90,7 @@ def test_tables_and_texts_of_rich_lose_them_too(capsys) -> None:
     table = Table()
     table.add_column(f"title{EVIL}")
     table.add_row(f"cell{EVIL}")
-    console.console(force_terminal=False).print(table, f"text{EVIL}")
+    printer.console(force_terminal=False).print(table, f"text{EVIL}")
     printer.say(f"said{EVIL}", end="\n")
     printer.fail(ValueError(f"raised{EVIL}"))
     out, err = capsys.readouterr()

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.cli.operate.frame import Drawing, Row, Wish
+from fairlead.cli.operate.frame import Drawing, Row
 from fairlead.cli.operate.top import readings
 from fairlead.kube.client import Client
 from fairlead.kube.resources import GANGS, NAMESPACES, QUEUES, raw
@@ -60,8 +60,8 @@ def text(rows: list[Row]) -> list[str]:
     return ["".join(cell.text for cell in row).rstrip() for row in rows]
 
 
-def shown(facts: Facts, wish: Wish = Wish(), **size: int) -> list[str]:  # noqa: B008 - frozen
-    return text(Drawing(wish=wish).lines(facts, **size))
+def shown(facts: Facts, drawing: Drawing | None = None, **size: int) -> list[str]:
+    return text((drawing or Drawing()).lines(facts, **size))
 
 
 def names(lines: list[str], among: tuple[str, ...]) -> list[str]:
@@ -79,10 +79,8 @@ def test_a_picture_has_queues_nodes_and_gangs_in_the_order_that_is_asked_for() -
     assert "gangs: 2 waiting, 1 running" in lines[0]
     assert names(lines, ("blue", "red"))[:2] == ["blue", "red"]
     assert names(lines, ("g00000", "g00001", "g00002")) == ["g00000", "g00001", "g00002"]
-    assert names(shown(facts, Wish(queues="used")), ("blue", "red"))[:2] == ["red", "blue"]
-    assert names(shown(facts, Wish(queues="waiting")), ("blue", "red"))[:2] == ["blue", "red"]
-    assert names(shown(facts, Wish(gangs="size")), ("g00000", "g00001", "g00002")) == ["g00001", "g00002", "g00000"]
-    assert not any("g0000" in line for line in shown(facts, Wish(namespace="other")))
+    assert names(shown(facts, Drawing(sort="size")), ("g00000", "g00001", "g00002")) == ["g00001", "g00002", "g00000"]
+    assert not any("g0000" in line for line in shown(facts, Drawing(namespace="other")))
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (200, 60), (20, 3), (1, 1)])
@@ -112,7 +110,7 @@ def test_what_is_not_known_is_said() -> None:
 
 def test_a_picture_of_ten_thousand_gangs_takes_less_than_a_second_of_cpu() -> None:
     gangs = [gang(number, namespace=f"ns{number % 50}") for number in range(10_000)]
-    drawing = Drawing(wish=Wish(gangs="age"))
+    drawing = Drawing(sort="age")
     for _ in range(2):
         gangs[7] = {**gangs[7]}
         with cpu.at_most(1.0):

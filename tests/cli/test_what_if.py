@@ -14,8 +14,8 @@ from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.ui.what_if import world as reading
 from fairlead.ui.what_if.answer import answer
-from fairlead.ui.what_if.priorities import read
 from fairlead.ui.what_if.question import Question
+from fairlead.ui.what_if.workloads import read
 from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, h100_world

@@ -16,8 +16,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.envelope import Review, decode, encode
-from fairlead.webhook.review.facts import Facts, Template
-from fairlead.webhook.review.needs import needs
+from fairlead.webhook.review.facts import Facts, Template, needs
 from tests.support.webhook import decoded_answer, device_class, patched
 
 Json = dict[str, Any]

@@ -16,6 +16,7 @@ import pytest
 from fairlead.engine.plan.decide import decide
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.judge import faults
+from tests.support.engine.objects import plain_json
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -44,7 +45,7 @@ def test_the_allocation_is_the_one_that_kubernetes_should_give(line: bytes) -> N
         assert expect["result"] != "allocated", plan.waiting[0].reason
         return
     assert expect["result"] != "unallocatable", plan.admissions
-    answers = {claim.key: claim.allocation.to_json() for claim in plan.admissions[0].claims}
+    answers = {claim.key: plain_json(claim.allocation) for claim in plan.admissions[0].claims}
     wrong = faults(
         nodes=[case["node"]],
         classes=case["classes"],

@@ -18,7 +18,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.queues.fair_share import Claimant, divide
-from fairlead.engine.queues.order import dominant_share
+from fairlead.engine.queues.gangs import dominant_share
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usage_history import decayed, weighed
 from fairlead.engine.reclaim.policy import may_reclaim

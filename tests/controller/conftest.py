@@ -19,9 +19,9 @@ from fairlead.controller import app, term
 from fairlead.controller.app import ControllerOptions
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
-from fairlead.history.plans.view import lines, side_by_side
+from fairlead.history.recording.compact import lines, side_by_side
 from fairlead.history.recording.reader import Reader
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.kube import core, errors, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer

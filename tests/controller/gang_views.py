@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission import recovery
+from fairlead.controller.gangs.admission import recovery, requests
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.membership import gangs
 from fairlead.controller.gangs.membership.members import ANYWHERE, GroupTerms, VolumeNeeds
@@ -149,3 +149,16 @@ def released_with(bound, unbound, *, size, age_s):
         for n in range(total)
     ]
     return view(*pods, objects=Objects(held))
+
+
+def problem_of(gang):
+    """Why the gang is not asked for, in words; "" where it is."""
+    found = requests.blocking_problem(gang)
+    return "" if found is None else found.message
+
+
+def asked(gang):
+    """What the engine is asked for."""
+    found = requests.gang_request(gang, requests.GangRecord(), {})
+    assert found is not None
+    return found

@@ -13,7 +13,9 @@ import jsonschema
 import pytest
 
 from fairlead.driver.backend import profiles
+from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.threads import Threads
 from tests.support.driver.backends import Case, nvml, simulated
 from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.node import Node
@@ -63,7 +65,25 @@ def static_node(tmp_path: Path, dgx: SimulatedBackend) -> Node:
     return Node(tmp_path, dgx)
 
 
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    made = Threads()
+    yield made
+    made.close()
+
+
 @pytest.fixture(params=[simulated, nvml])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case]:
     """A backend over the profile of that name: the test runs on both."""
     return lambda name: request.param(name, tmp_path)
+
+
+@pytest.fixture
+def case(make: Callable[[str], Case]) -> Case:
+    """Eight H100s."""
+    return make("hgx-h100")
+
+
+@pytest.fixture
+def backend(case: Case) -> Backend:
+    return case.backend

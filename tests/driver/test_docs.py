@@ -1,4 +1,4 @@
-"""docs/driver.md names every attribute, metric and profile that there is, and none that is not."""
+"""The pages about the driver name every attribute, metric and profile that there is, and none that is not."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.xid_counts import XidCounts
+from fairlead.driver.publish.known_faults import XidCounts
 
-TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = "\n".join((DOCS / page).read_text(encoding="utf-8") for page in ("driver.md", "gpu-metrics.md"))
 
 
 def published() -> list[slices.PoolSlices]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.node.commands import Fault
+from fairlead.cli.node import Fault
 from fairlead.kube.resources import PODS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import node_name_of, phase_of, results_of

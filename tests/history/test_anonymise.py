@@ -19,13 +19,11 @@ from fairlead.engine.types.settings import Autoscaling, FlavorSpec
 from fairlead.history.facts import form
 from fairlead.history.facts.snapshot_file import dump, load
 from fairlead.history.recording.anonymise import anonymise
-from fairlead.history.recording.errors import RecordingError
-from fairlead.history.recording.names import Collected, Pseudonyms, public
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.records import Decision
-from fairlead.history.recording.rename import Renaming
+from fairlead.history.recording.rename import Collected, Pseudonyms, Renaming, public
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import segments
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import resource
 from tests.support.days import CORPUS, SHAPES
 from tests.support.decisions_sources import Data, selected
@@ -87,24 +85,6 @@ def test_one_key_gives_the_same_pseudonyms_and_another_gives_others(tmp_path: Pa
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_orders_and_numbers_stay():
-    collected = Collected()
-    for namespace in ("team", "team-a", "other"):
-        collected.namespace(namespace)
-    for name in ("job", "job-2", "42", "true", "team-x"):
-        collected.name(name)
-    collected.place("GPU-1234")
-    names = Pseudonyms(collected, KEY)
-    assert names.name("42") == "42"
-    assert names.name("true") == "true"
-    ids = ["other/job", "team-a/job", "team/job", "team/job-2"]
-    assert ids == sorted(ids)
-    assert list(map(names.name, ids)) == sorted(map(names.name, ids))
-    expression = "device.attributes['d'].uuid == 'GPU-1234' && type == \"job\""
-    assert names.literals(expression) == expression.replace("GPU-1234", names.name("GPU-1234")), "jobs are not in CEL"
-    assert names.text("maxMinRuntime of Queue team") == f"maxMinRuntime of Queue {names.name('team')}"
-
-
 @pytest.mark.parametrize(
     ("key", "kept"),
     [
@@ -144,12 +124,6 @@ def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
     found, at = load(data)
     assert found.running[0].relocation is not None
     assert len(decide(found, at).admissions) == 1
-    for words in (["--anonymise", tmp_path / "in.json"], [tmp_path / "in.json"], ["--anonymise"]):
-        done = fairlead(*words)
-        assert done.returncode == 2
-        assert "--anonymise IN OUT" in " ".join(done.stderr.replace("│", " ").split())
-    for source in (tmp_path / "absent", tmp_path / "out.json"):
-        assert fairlead("--anonymise", source, tmp_path / "out.json").returncode == 2
     (tmp_path / "cut.json").write_bytes(data[: len(data) // 2])
     refused = fairlead("--anonymise", tmp_path / "cut.json", tmp_path / "other.json")
     assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
@@ -220,9 +194,3 @@ def test_what_aligns_a_gang_names_its_requests_as_its_claims_do():
     assert [name for name in ("secret", "first", "train") if name in text] == []
     renamed = next(each for each in found.gangs.values() if each is not None and " of " in str(each.align))
     assert renamed.align == asked.replace("secret", renamed.claims[0].spec.devices.requests[0].name)
-
-
-def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordingError, match="is not empty"):
-        anonymise([CORPUS / "quiet"], tmp_path, KEY)

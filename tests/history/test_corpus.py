@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.history.plans.view import lines, moment, side_by_side
+from fairlead.history.recording.compact import lines, moment, side_by_side
 from fairlead.history.recording.reader import Reader
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from tests.support.days import CORPUS, SHAPES, SimulatedDay, drawn
 from tests.support.history import record
 

@@ -16,8 +16,7 @@ from fairlead.engine.placement.value.workload import DEMANDS_MAX, WorkloadCounte
 from fairlead.engine.plan.decide import Engine, decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
-from fairlead.history.facts.changes import Watcher
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.snapshot_file import dump, load, load_facts
 from fairlead.history.facts.state import State
 from tests.support.decisions_sources import Case, Data, selected
@@ -72,29 +71,6 @@ def test_a_mix_is_read_as_it_was_written():
     assert (found.demands, found.rare) == (world.workload.demands, world.workload.rare)
     assert (found.pods, found.once, found.cpu) == (2 * DEMANDS_MAX + 1, 1, world.workload.cpu)
     assert len(found.rare) == 1
-
-
-@pytest.mark.parametrize("source", ["scenarios", "clusters/"])
-def test_changes_applied_one_by_one_give_the_same_plans(source: str):
-    """What the recorder does: the first snapshot whole, then what changed."""
-    tables: dict[int, tuple[Watcher, State, object]] = {}
-    original, compared = Engine().decide, 0
-
-    def look(snapshot: Snapshot, now: float, plan: Plan) -> None:
-        nonlocal compared
-        known = tables.get(id(snapshot.inventory))
-        if known is None:  # the inventory is kept, so that no other gets its id
-            known = tables[id(snapshot.inventory)] = (Watcher(), State(), snapshot.inventory)
-        watcher, state, _ = known
-        state.apply(watcher.note(snapshot).facts())
-        assert original(state.snapshot(), now) == plan
-        compared += 1
-
-    for case in [case for case in quick() if case.name.startswith(source)][::3]:
-        tables.clear()
-        with seen_by(look):
-            case.run()
-    assert compared > 20
 
 
 def small() -> tuple[Snapshot, float]:

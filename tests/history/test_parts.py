@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from fairlead.engine.plan.decide import decide
-from fairlead.history.facts.changes import Noted, Watcher
-from fairlead.history.facts.parts import PART_WEIGHT, joined, parts, tables_of, weight
+from fairlead.history.facts.changes import Watcher
+from fairlead.history.facts.form import PART_WEIGHT, joined, parts, tables_of, weight
 from fairlead.history.recording import segment as segment_module
 from fairlead.history.recording.anonymise import anonymise
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.recorder import FlightRecorder
 from fairlead.history.recording.records import Decision, Part
 from fairlead.history.recording.segment import Torn, read_segment
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import Bounds, RecordingWriter, segments
-from fairlead.history.replay.verify import Counts, differences
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 from tests.support.history import Recording
@@ -75,12 +75,6 @@ def test_together_they_are_the_facts_of_the_decision(recorded: Path):
     assert first.facts.settings == noted.facts().settings
 
 
-def test_a_recording_in_parts_replays(recorded: Path):
-    counts = Counts()
-    assert list(differences(Reader([recorded]), counts)) == []
-    assert counts.decisions == 4
-
-
 def test_an_anonymised_one_is_in_parts_too(recorded: Path, tmp_path: Path):
     found = anonymise([recorded], tmp_path / "out", b"key")
     assert (found.decisions, found.alike) == (4, 4)
@@ -97,11 +91,6 @@ def test_parts_joined_are_the_tables_whatever_their_size(most: int):
     assert joined(split) == tables
     assert all(weight(tables_of(each)) <= most + 9 for each in split), "one entry more, at most"
     assert weight(tables) == noted.weight >= 5 * 8 + 3
-
-
-def test_an_empty_change_has_no_parts():
-    assert list(Noted(whole=False).parts()) == []
-    assert Noted(whole=False).weight == 0
 
 
 def test_a_kill_in_the_middle_of_the_parts_leaves_a_recording_that_goes_on(

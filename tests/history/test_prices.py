@@ -1,4 +1,4 @@
-"""Charges are exact: however time is split, parts add up to the whole, also across changes of price."""
+"""Which price counts when, and that amounts are rounded once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api.flavor import Flavor
-from fairlead.history.prices import Charge, PriceBook, rounded
+from fairlead.history.prices import PriceBook, rounded
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import HOUR_US
 
@@ -57,69 +57,29 @@ def test_a_capacity_types_own_entries_count_from_the_first_of_them_on() -> None:
     )
 
 
-def test_a_charge_is_split_where_the_price_changes() -> None:
-    found = book(("2.50", 0, None), ("3", 10, None), ("1", 12, "spot"))
-    assert found.charge("h100", None, us(8), us(11)) == Charge(Fraction(8), "EUR", 0)
-    assert found.charge("h100", "spot", us(8), us(13), 2) == Charge(Fraction(2 * 12), "EUR", 0)
-    assert found.charge("h100", None, us(0), us(1), Fraction(1, 7)) == Charge(Fraction("2.50") / 7, "EUR", 0)
-    assert found.charge("h100", None, us(0), us(0) + 1).amount == Fraction(5, 2 * HOUR_US), "a microsecond"
-
-
-def test_time_without_a_price_is_said_and_not_guessed() -> None:
-    found = book(("2.50", 0, None))
-    assert found.charge("h100", None, us(-2), us(2)) == Charge(Fraction(5), "EUR", 2 * HOUR_US)
-    assert found.charge("h100", None, us(-2), us(-1)) == Charge(Fraction(0), "EUR", HOUR_US)
-    assert found.charge("a100", None, us(0), us(1)) == Charge(Fraction(0), "", HOUR_US)
-    assert found.charge("h100", None, us(1), us(1)) == Charge(Fraction(0), "EUR", 0)
-
-
-def test_what_cannot_be_charged_is_refused() -> None:
-    found = book(("2.50", 0, None))
-    with pytest.raises(ValueError, match="charge of h100: it ends 1 µs before it starts"):
-        found.charge("h100", None, us(1), us(1) - 1)
-    with pytest.raises(ValueError, match="share: -1 is negative"):
-        found.charge("h100", None, us(1), us(2), -1)
+def test_what_no_entry_covers_has_no_price_and_a_flavor_its_currency() -> None:
+    found = book(("2.50", 0, None), ("1", 12, "spot"))
+    assert per_hour(found, -1) is None
+    assert found.price_at("a100", None, us(1)) is None
+    assert [found.currency(flavor) for flavor in ("h100", "a100")] == ["EUR", ""]
 
 
 amounts = st.decimals(0, 1000, allow_nan=False, allow_infinity=False, places=6).map(lambda value: f"{value:f}")
-begins = st.none() | st.integers(-48, 48)
 kinds = st.sampled_from([None, "spot", "on-demand"])
-books = st.lists(st.tuples(amounts, begins, kinds), max_size=8, unique_by=lambda entry: entry[1:]).map(
-    lambda all_: book(*all_)
-)
+entries = st.tuples(amounts, st.none() | st.integers(-48, 48), kinds)
 moments = st.integers(us(-60), us(60))
-shares = st.integers(0, 10**12) | st.fractions(0, 8)
 
 
-@given(books, kinds, st.lists(moments, min_size=2, max_size=8), shares)
-def test_the_parts_of_a_span_add_up_to_the_whole(
-    found: PriceBook, kind: str | None, cuts: list[int], share: int | Fraction
+@given(st.lists(entries, max_size=8, unique_by=lambda entry: entry[1:]), kinds, moments, moments)
+def test_between_changes_a_price_is_the_same_at_every_moment(
+    prices: list[tuple[str, int | None, str | None]], kind: str | None, one: int, other: int
 ) -> None:
-    cuts.sort()
-    whole = found.charge("h100", kind, cuts[0], cuts[-1], share)
-    parts = [found.charge("h100", kind, start, end, share) for start, end in itertools.pairwise(cuts)]
-    assert sum(part.amount for part in parts) == whole.amount
-    assert sum(part.unpriced_us for part in parts) == whole.unpriced_us
-    assert {part.currency for part in parts} == {whole.currency}
-    assert whole.amount >= 0
-
-
-@given(books, kinds, moments, st.integers(1, 10 * HOUR_US), shares, shares)
-def test_shares_of_a_device_add_up_to_it(
-    found: PriceBook, kind: str | None, start: int, length: int, one: int | Fraction, other: int | Fraction
-) -> None:
-    both = found.charge("h100", kind, start, start + length, one + other).amount
-    assert found.charge("h100", kind, start, start + length, one).amount + found.charge(
-        "h100", kind, start, start + length, other
-    ).amount == both  # fmt: skip
-
-
-@given(books, kinds, moments)
-def test_a_moments_charge_is_by_the_price_at_it(found: PriceBook, kind: str | None, at: int) -> None:
-    price = found.price_at("h100", kind, at)
-    charge = found.charge("h100", kind, at, at + 1)
-    assert charge.amount * HOUR_US == (0 if price is None else Fraction(price.per_hour))
-    assert charge.unpriced_us == (price is None)
+    found = book(*prices)
+    start, end = sorted((one, other))
+    edges = [start, *found.changes(start, end)]
+    assert all(start < edge < end for edge in edges[1:])
+    for edge, following in itertools.pairwise((*edges, end)):
+        assert found.price_at("h100", kind, max(edge, following - 1)) == found.price_at("h100", kind, edge)
 
 
 def test_rounding_is_half_to_even_and_does_not_depend_on_the_context() -> None:

@@ -15,8 +15,8 @@ import pytest
 from msgspec import NODEFAULT, inspect
 from msgspec.structs import fields
 
-from fairlead.engine.types.fact import encode
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.values import encode
 from fairlead.history.facts.form import VERSION, Facts
 
 RECORDED = Path(__file__).parent / "data" / f"format-{VERSION}.txt"
@@ -124,45 +124,34 @@ def with_fields(changed: Callable[[Declared], object]) -> list[str]:
     return faults({name: said for name, said in recorded().items() if name in of_gangs}, schema(kind))
 
 
-def place(declared: Declared, name: str) -> int:
-    return next(number for number, each in enumerate(declared) if each[0] == name)
+PRIORITY = next(number for number, each in enumerate(fields(GangRequest)) if each.name == "priority")
 
 
-def test_the_same_fields_are_no_fault():
-    assert not with_fields(lambda _: None)
+def replaced(*field: Any) -> Callable[[Declared], None]:
+    return lambda declared: declared.__setitem__(PRIORITY, field)
 
 
-def test_a_field_that_is_removed_is_found():
-    (found,) = with_fields(lambda declared: declared.pop(place(declared, "queue")))
-    assert found.startswith("GangRequest.queue is gone: ")
-
-
-def test_a_field_that_is_renamed_is_found():
-    def rename(declared: Declared) -> None:
-        number = place(declared, "ends_by")
-        declared[number] = ("ends_at", *declared[number][1:])
-
-    gone, new = with_fields(rename)
-    assert gone.startswith("GangRequest.endsAt is new: ")
-    assert new.startswith("GangRequest.endsBy is gone: ")
-
-
-@pytest.mark.parametrize(("default", "told"), [
-    (None, "GangRequest.deadline is new and has no default"),
-    (msgspec.field(default=None), "GangRequest.deadline is new: `python -m"),
-])  # fmt: skip
-def test_a_field_that_is_added_is_found(default: Any, told: str):
-    (found,) = with_fields(lambda declared: declared.append(("deadline", float | None, default)))
-    assert found.startswith(told)
-
-
-@pytest.mark.parametrize(("kind", "default"), [(float, 0), (int, 1)])
-def test_another_type_or_default_is_found(kind: type, default: float):
-    def change(declared: Declared) -> None:
-        declared[place(declared, "priority")] = ("priority", kind, msgspec.field(default=default))
-
-    (found,) = with_fields(change)
-    assert found.startswith("GangRequest.priority was 'integer = 0' and is ")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda _: None, []),
+        (lambda declared: declared.pop(PRIORITY), ["GangRequest.priority is gone: "]),
+        (
+            replaced("rank", int, msgspec.field(default=0)),
+            ["GangRequest.priority is gone: ", "GangRequest.rank is new: `"],
+        ),
+        (
+            lambda declared: declared.append(("deadline", float | None, None)),
+            ["GangRequest.deadline is new and has no default"],
+        ),
+        (replaced("priority", float, msgspec.field(default=0)), ["GangRequest.priority was 'integer = 0' and is "]),
+        (replaced("priority", int, msgspec.field(default=1)), ["GangRequest.priority was 'integer = 0' and is "]),
+    ],
+    ids=["none", "a field is removed", "renamed", "added without a default", "of another type", "of another default"],
+)
+def test_a_changed_field_is_found(change: Callable[[Declared], object], told: list[str]):
+    found = with_fields(change)
+    assert len(found) == len(told) and all(map(str.startswith, found, told)), found
 
 
 if __name__ == "__main__":

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.history.recording.errors import LockedError, RecordingError
 from fairlead.history.recording.reader import Reader
-from fairlead.history.recording.records import Decision, End, Gap, Header, link
+from fairlead.history.recording.records import Decision, End, Gap, Header, RecordingError, link
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import Bounds, RecordingWriter, segments
-from fairlead.history.replay.verify import Counts, differences
 
 BOUNDS = Bounds(segment_s=10.0, age_max_s=1e12)
 
@@ -56,15 +55,6 @@ def test_what_was_written_is_read_in_order(tmp_path: Path):
     assert numbers(*reversed(files)) == list(range(1, 10)), "the order of arguments does not matter"
     kinds = [type(read.record) for read in Reader(files[:1])]
     assert kinds == [Header, Decision, Decision, Decision, End]
-
-
-def test_a_line_is_plain_json_and_its_chain_can_be_computed_by_hand(tmp_path: Path):
-    first, *_ = three_segments(tmp_path)
-    line = gzip.decompress(first.read_bytes()).splitlines()[0]
-    body = json.loads(line)
-    assert body["record"]["format"] == "fairlead-recording"
-    raw = line.partition(b'"record":')[2][:-1]
-    assert body["chain"] == link("0" * 32, raw)
 
 
 @pytest.mark.parametrize(
@@ -116,16 +106,6 @@ def test_a_missing_segment_is_named_and_the_parts_can_be_read(tmp_path: Path):
     assert numbers(files[2]) == [7, 8, 9]
 
 
-def test_decisions_are_numbered_on_behind_a_segment_that_was_cut_before_its_first(tmp_path: Path):
-    *_, last = three_segments(tmp_path)
-    edit(last, lambda lines: [*lines[:1], lines[1][:20]])
-    writer = opened(tmp_path)
-    assert any("was closed behind record 1" in each for each in writer.problems)
-    writer.decision(decision(writer.number + 1, whole=True), 60.0)
-    writer.close("stopped", 61.0)
-    assert numbers(tmp_path) == [1, 2, 3, 4, 5, 6, 7]
-
-
 def test_zeros_in_place_of_what_was_not_kept_are_cut_wherever_they_begin(tmp_path: Path):
     """As a loss of power leaves them: they may unpack to anything, line ends included."""
     *_, last = three_segments(tmp_path)
@@ -154,7 +134,7 @@ def test_one_segment_twice_and_files_that_are_none_are_named(tmp_path: Path):
             numbers(*paths)
 
 
-@pytest.mark.parametrize("cut", [1, 9, 40, 120])
+@pytest.mark.parametrize("cut", [1, 40])
 def test_the_last_segment_may_be_torn_and_any_other_not(cut: int, tmp_path: Path):
     files = three_segments(tmp_path)
     files[2].write_bytes(files[2].read_bytes()[:-cut])
@@ -214,16 +194,6 @@ def test_a_segment_that_ended_is_made_durable_by_the_writer_that_goes_on(
     assert files[-1] in durable
 
 
-def test_a_segment_without_a_record_is_deleted_by_the_next_writer(tmp_path: Path):
-    three_segments(tmp_path)
-    (tmp_path / "segment-00000004.jsonl.gz").write_bytes(b"")
-    again = opened(tmp_path, 60.0)
-    assert "is deleted" in again.problems[0]
-    again.decision(decision(10, whole=True), 60.0)
-    again.close("stopped", 61.0)
-    assert numbers(tmp_path) == list(range(1, 11))
-
-
 def test_a_broken_last_segment_is_kept_and_the_next_is_written_behind_it(tmp_path: Path):
     files = three_segments(tmp_path)
     edit(files[2], lambda lines: [lines[0], *lines[2:]])
@@ -232,14 +202,6 @@ def test_a_broken_last_segment_is_kept_and_the_next_is_written_behind_it(tmp_pat
     again.decision(decision(10, whole=True), 60.0)
     again.close("stopped", 61.0)
     assert numbers(tmp_path / "segment-00000004.jsonl.gz") == [10]
-
-
-def test_there_is_one_writer(tmp_path: Path):
-    writer = opened(tmp_path)
-    with pytest.raises(LockedError, match="another process records there"):
-        opened(tmp_path)
-    writer.close("stopped", 1.0)
-    opened(tmp_path).close("stopped", 2.0)
 
 
 def test_the_oldest_segments_are_deleted(tmp_path: Path):
@@ -280,7 +242,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("after", [1, 30, 151])
+@pytest.mark.parametrize("after", [1, 30])
 def test_a_kill_in_the_middle_of_a_write_loses_nothing_that_was_flushed(after: int, tmp_path: Path):
     process = subprocess.Popen([sys.executable, "-c", WRITES, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -128,7 +128,7 @@ async def test_the_oldest_release_compiles_the_match_conditions_that_the_webhook
         assert judged > 10
 
 
-async def test_flatten_in_a_policy_is_found(oldest: Served) -> None:
+async def test_flatten_in_a_policy_or_in_a_rule_of_a_definition_is_found(oldest: Served) -> None:
     policy = next(
         each
         for each in manifests.load(ROOT / "base")
@@ -138,12 +138,8 @@ async def test_flatten_in_a_policy_is_found(oldest: Served) -> None:
     _, (refused,) = await refusals(oldest, [policy])
     assert "undeclared reference to 'flatten'" in refused
     assert "spec.variables[2].expression" in refused
-
-
-async def test_flatten_in_a_rule_of_a_definition_is_found(oldest: Served) -> None:
     definition = next(each for each in manifests.load(ROOT / "base") if each["kind"] == "CustomResourceDefinition")
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [
-        {"rule": "[[1]].flatten().size() == 1"}
-    ]
+    rule = {"rule": "[[1]].flatten().size() == 1"}
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] = [rule]
     _, (refused,) = await refusals(oldest, [definition])
     assert "undeclared reference to 'flatten'" in refused

@@ -104,15 +104,6 @@ def test_every_value_is_in_the_schema_and_the_other_way_round():
     assert {path for path in known if not any(g.startswith(path) or path.startswith(g) for g in given)} == {".global"}
 
 
-def test_nvidias_driver_can_be_the_one_that_is_managed(template):
-    objects = by_name(template(values={"driver": {"enabled": False}, "managedDrivers": ["gpu.nvidia.com"]}))
-    assert not [name for kind, name in objects if "driver" in name]
-    fence = yaml.safe_dump(objects["ValidatingAdmissionPolicy", "fairlead-allocation-fence"])
-    assert "['gpu.nvidia.com']" in fence
-    for name in ("fairlead-webhook", "fairlead-controller"):
-        assert "--managed-driver=gpu.nvidia.com" in container(objects["Deployment", name])["args"]
-
-
 def test_pools_are_daemonsets_of_their_own_with_flags_of_their_own(template):
     pools = [
         {"name": "whole", "backend": "nvml", "nodeSelector": {"pool": "a"}},

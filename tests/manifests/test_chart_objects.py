@@ -257,25 +257,12 @@ def test_the_webhooks_probes_ask_the_server_that_answers_reviews(template):
 
 
 def test_rights_for_autoscaling_are_given_only_where_asked_for(template):
-    def rules(kind: str, **values: bool) -> list[dict[str, Any]]:
-        found = by_name(template(values={"autoscaling": values}))
-        return list(found[kind, "fairlead-controller"]["rules"])
-
-    def names(values: dict[str, bool]) -> set[tuple[str, str]]:
-        return {(each["kind"], each["metadata"]["name"]) for each in template(values={"autoscaling": values})}
-
-    requests = {
-        "apiGroups": ["autoscaling.x-k8s.io"],
-        "resources": ["provisioningrequests"],
-        "verbs": ["list", "create", "delete"],
-    }
-    templates = {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["create", "delete"]}
     pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}
-    assert requests not in rules("ClusterRole")
-    assert templates not in rules("ClusterRole")
-    assert requests in rules("ClusterRole", provisioningRequests=True)
-    assert templates in rules("ClusterRole", provisioningRequests=True)
-    assert pods not in rules("Role")
-    assert pods in rules("Role", placeholders=True)
-    assert ("PriorityClass", "fairlead-placeholder") not in names({})
-    assert ("PriorityClass", "fairlead-placeholder") in names({"placeholders": True})
+    templates = {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["create", "delete"]}
+    requests = {"apiGroups": ["autoscaling.x-k8s.io"], "resources": ["provisioningrequests"], "verbs": ["list", "create", "delete"]}  # fmt: skip
+    for values in ({}, {"provisioningRequests": True}, {"placeholders": True}):
+        found = by_name(template(values={"autoscaling": values}))
+        rules = found["ClusterRole", "fairlead-controller"]["rules"]
+        assert [requests in rules, templates in rules] == ["provisioningRequests" in values] * 2
+        assert (pods in found["Role", "fairlead-controller"]["rules"]) == ("placeholders" in values)
+        assert (("PriorityClass", "fairlead-placeholder") in found) == ("placeholders" in values)

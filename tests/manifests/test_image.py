@@ -112,11 +112,7 @@ def script(folder: Path, name: str, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("docker", "said"),
-    [
-        ("", "docker is not installed"),
-        ("exit 1", "no docker daemon answers"),
-        ("exit 0", "kind is not installed"),
-    ],
+    [("", "docker is not installed"), ("exit 1", "no docker daemon answers"), ("exit 0", "kind is not installed")],
 )
 def test_where_something_is_missing_it_says_what_and_what_else_there_is(tmp_path, docker, said):
     environment = only(tmp_path, "bash", "dirname")

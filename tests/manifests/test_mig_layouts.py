@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.driver.app import DriverOptions
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.layouts import config, declared
+from fairlead.driver.layouts import config
 from fairlead.driver.layouts.config import LayoutError
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -40,7 +40,7 @@ def test_every_layout_of_the_chart_is_one_that_a_gpu_can_have(template: Callable
         inventory = SimulatedBackend(profiles.load(node), node="n1").inventory()
         for name, entries in layouts.items():
             with contextlib.suppress(LayoutError):
-                if any(wanted.counts or name in SCALES for wanted in declared.resolve(entries, inventory)):
+                if any(wanted.counts or name in SCALES for wanted in config.resolve(entries, inventory)):
                     fitting[name].add(node)
     assert {name for name, nodes in fitting.items() if not nodes} == set()
     assert fitting["all-balanced"] >= {

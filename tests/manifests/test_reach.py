@@ -30,11 +30,7 @@ ALL = {
     "autoscaling": {"placeholders": True, "provisioningRequests": True},
     "monitoring": {"enabled": True},
 }
-VALUES: dict[str, Json] = {
-    "default": {},
-    "everything": ALL,
-    "cert-manager": {**ALL, "certManager": {"enabled": True}},
-}
+VALUES: dict[str, Json] = {"default": {}, "everything": ALL, "cert-manager": {**ALL, "certManager": {"enabled": True}}}
 # Others of kube-system, where a token is the cluster's.
 KUBERNETES = {"system:serviceaccount:kube-system:generic-garbage-collector", "system:serviceaccount:default:default"}
 

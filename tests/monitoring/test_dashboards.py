@@ -25,9 +25,9 @@ def recorded() -> set[str]:
 
 
 def served() -> set[str]:
-    """As documented; tests compare docs/metrics.md and docs/driver.md with what the programs register."""
+    """As documented; tests compare docs/metrics.md and docs/gpu-metrics.md with what the programs register."""
     text = "".join(
-        (prometheus.ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("metrics.md", "driver.md")
+        (prometheus.ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("metrics.md", "gpu-metrics.md")
     )
     return set(re.findall(r"`(fairlead_\w+|container_gpu_allocation)`", text))
 

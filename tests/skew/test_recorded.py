@@ -24,12 +24,12 @@ from fairlead.api.queue import Queue, QueueStatus
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
 from fairlead.controller.gangs.evictions.moved import Spot
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, past_eviction
-from fairlead.controller.report.unknown_fields import known_fields
+from fairlead.controller.report.status_writer import known_fields
 from fairlead.controller.watch import settings
 from fairlead.driver.prepare.checkpoint import Checkpoint
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.history.facts import snapshot_file as facts
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.kube import core, timestamps
 from fairlead.webhook.offline import judge, world_of
 

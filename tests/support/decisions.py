@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.simulate import DEFAULT as TRACES
 from fairlead.engine.types.plan import Plan
-from fairlead.history.plans import canonical
+from fairlead.history.recording import canonical
 from tests.support import decisions_sources as sources
 from tests.support.decisions_recorder import Record, listening, record
 from tests.support.decisions_sources import ROOT, Case, Data, selected

@@ -64,12 +64,15 @@ def decide_many(seed: int, count: int) -> None:
     """So many allocations, one decision each."""
     random = Random(f"claims {seed}")
     for _ in range(count):
-        decide(snapshot_of(_Case(random).body()), 0.0)
+        decide(snapshot_of(RandomCase(random).body()), 0.0)
 
 
-class _Case:
-    def __init__(self, random: Random) -> None:
+class RandomCase:
+    """`sizes`: least and most devices of the first pool, and of the others."""
+
+    def __init__(self, random: Random, sizes: tuple[tuple[int, int], tuple[int, int]] = ((2, 7), (2, 7))) -> None:
         self.random = random
+        self.sizes = sizes
         self.pools = dict.fromkeys(DRIVERS, 0)
         self.lists = self.one_in(3)  # attributes are lists
 
@@ -94,7 +97,7 @@ class _Case:
     def _pool(self, number: int) -> list[Json]:
         random = self.random
         counters = {name: random.choice((("x",), ("x", "y"))) for name in random.choice(((), (), ("s",), ("s", "t")))}
-        devices = [self._device(f"dev-{place}", counters) for place in range(random.randint(2, 7))]
+        devices = [self.device(f"dev-{place}", counters) for place in range(random.randint(*self.sizes[number > 0]))]
         if len(devices) > 1 and self.one_in(50):
             devices[1]["name"] = devices[0]["name"]
         if counters and self.one_in(30):
@@ -128,7 +131,7 @@ class _Case:
             found.append({"metadata": {"name": f"slice-{number}-old"}, "spec": {**spec, "devices": [{"name": "old"}]}})
         return found
 
-    def _device(self, name: str, counters: Mapping[str, Sequence[str]]) -> Json:
+    def device(self, name: str, counters: Mapping[str, Sequence[str]]) -> Json:
         random = self.random
         attributes: Json = {}
         if not self.one_in(5):

@@ -16,9 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import Amount
 from fairlead.kube.objects import LabelSelector
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World

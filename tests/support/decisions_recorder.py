@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.plan import Plan
-from fairlead.history.plans import canonical
+from fairlead.history.recording import canonical
 
 
 @dataclass(frozen=True, slots=True)

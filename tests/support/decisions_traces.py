@@ -10,8 +10,7 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.simulate import FILES
-from fairlead.cli.simulate.protocol import drawn_arrivals
-from fairlead.cli.simulate.replay import replay
+from fairlead.cli.simulate.replay import drawn_arrivals, replay
 from fairlead.cli.simulate.trace import Node, Pod, PodRequest, Trace, read_arrivals, read_trace
 
 POLICY = "fairlead"

@@ -11,6 +11,7 @@ import copy
 import datetime as dt
 import functools
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from cryptography import x509
@@ -32,6 +33,9 @@ from tests.support.engine.objects import gpu, slice_of
 NOW = 1_800_000_000.0
 NODES = ("node-0", "node-1", "node-2")
 Lists = dict[str, list[Raw]]
+Change = Mapping[str, Any]
+"""Values by their place: a kind and the steps to the value, with names or places of objects of lists, `*` for all of them, and ADD for one more."""
+ADD, DROP, NONE = "+", object(), MappingProxyType[str, Any]({})
 KINDS = [
     each
     for each in vars(resources).values()
@@ -187,8 +191,40 @@ def claim(name: str, *, namespace: str = "team", allocated_by: str = "", device:
     return made
 
 
-def seen(lists: Mapping[str, list[Raw]], **more: Any) -> Seen:
-    """As read from such a cluster by somebody who may read everything."""
+def changed(lists: Lists, *changes: Change) -> Lists:
+    """The same lists, in which each place that a change names has its value, or is no more. What it names has to be there."""
+    for place, value in (each for change in changes for each in change.items()):
+        *steps, last = place.split(" ")
+        holders: list[Any] = [lists]
+        for step in steps:
+            holders = [holder[key] for holder in holders for key in _keys(holder, step)]
+        assert holders, place
+        for holder in holders:
+            if last == ADD:
+                holder.append(copy.deepcopy(value))
+                continue
+            keys = _keys(holder, last)
+            assert keys or last == "*", place
+            for key in sorted(keys, reverse=True):
+                if value is DROP:
+                    del holder[key]
+                else:
+                    holder[key] = copy.deepcopy(value)
+    return lists
+
+
+def _keys(holder: Any, step: str) -> list[Any]:
+    if not isinstance(holder, list):
+        return [step]
+    if step == "*":
+        return list(range(len(holder)))
+    if step.lstrip("-").isdecimal():
+        return [int(step)]
+    return [at for at, each in enumerate(holder) if each["metadata"]["name"] == step]
+
+
+def seen(lists: Mapping[str, list[Raw]], *, missing: Sequence[str] = (), **more: Any) -> Seen:
+    """As read from such a cluster by somebody who may read everything, and which does not serve what is `missing`."""
     facts: dict[str, Any] = {
         "now": NOW,
         "release": "v1.36.2",
@@ -196,7 +232,8 @@ def seen(lists: Mapping[str, list[Raw]], **more: Any) -> Seen:
         "gates": {"DynamicResourceAllocation": True, "DRAPartitionableDevices": True, "DRADeviceTaints": True},
         "allowed": dict.fromkeys(RIGHTS, True),
         "trial": Trial(answered=True),
-        "lists": {key: Listed(items=tuple(items)) for key, items in lists.items()},
+        "lists": {key: Listed(items=tuple(items)) for key, items in lists.items()}
+        | dict.fromkeys(missing, Listed(served=False)),
     }
     return Seen(**facts | more)
 

@@ -11,8 +11,8 @@ from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.history.facts.changes import Watcher
+from fairlead.history.recording.recorder import Job, Shared, Writing
 from fairlead.history.recording.writer import Bounds
-from fairlead.history.recording.writing import Job, Shared, Writing
 from tests.support.decisions_recorder import instead
 
 

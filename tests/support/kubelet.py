@@ -51,11 +51,9 @@ class FakeDriver:
         self.cdi_dir.mkdir(parents=True, exist_ok=True)
         plugin = grpc.aio.server()
         registrar = grpc.aio.server()
-        v1: Any = _Plugin(self, protocol.dra_v1_pb2)
-        v1beta1: Any = _Plugin(self, protocol.dra_v1beta1_pb2)
-        protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(v1, plugin)
-        protocol.dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(v1beta1, plugin)
-        protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(_Registration(self), registrar)
+        for service in protocol.DRA.values():
+            service.serve(_Plugin(self), plugin)
+        protocol.REGISTRATION.serve(_Registration(self), registrar)
         self.endpoint.unlink(missing_ok=True)
         plugin.add_insecure_port(f"unix:{self.endpoint}")
         registrar.add_insecure_port(f"unix:{self.registry_dir / socket}")
@@ -69,7 +67,7 @@ class FakeDriver:
             await plugin.stop(None)
 
 
-class _Registration(protocol.pluginregistration_v1_pb2_grpc.RegistrationServicer):
+class _Registration:
     def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
 
@@ -86,17 +84,14 @@ class _Registration(protocol.pluginregistration_v1_pb2_grpc.RegistrationServicer
         return protocol.pluginregistration_v1_pb2.RegistrationStatusResponse()
 
 
-class _Plugin(protocol.dra_v1_pb2_grpc.DRAPluginServicer):
-    """Serves both versions: the messages differ in type only."""
-
-    def __init__(self, driver: FakeDriver, messages: Any) -> None:
+class _Plugin:
+    def __init__(self, driver: FakeDriver) -> None:
         self._driver = driver
-        self._messages = messages
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:
-        driver, messages = self._driver, self._messages
+        driver = self._driver
         driver.calls.append(("prepare", tuple(claim.name for claim in request.claims)))
-        answer = messages.NodePrepareResourcesResponse()
+        answer = protocol.dra_v1_pb2.NodePrepareResourcesResponse()
         for claim in request.claims:
             if claim.name in driver.errors:
                 answer.claims[claim.uid].error = driver.errors[claim.name]
@@ -109,7 +104,7 @@ class _Plugin(protocol.dra_v1_pb2_grpc.DRAPluginServicer):
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:
         self._driver.calls.append(("unprepare", tuple(claim.name for claim in request.claims)))
-        answer = self._messages.NodeUnprepareResourcesResponse()
+        answer = protocol.dra_v1_pb2.NodeUnprepareResourcesResponse()
         for claim in request.claims:
             (self._driver.cdi_dir / f"{claim.uid}.json").unlink(missing_ok=True)
             answer.claims[claim.uid].error = ""

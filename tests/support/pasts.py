@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from fairlead.history.ledger.entries import Gap, Span, Wait
 from fairlead.kube.timestamps import SECOND_US
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Past
 from tests.support.ui import NOW
 
 HOUR = 3600.0

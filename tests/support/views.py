@@ -26,11 +26,10 @@ from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.observation import observe
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report import queue_series, reporter
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.forecast.forecast import Forecast, forecast
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import Forecast, GangForecast, forecast
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, Comparison, compare
 from fairlead.engine.types.plan import Waiting
@@ -38,8 +37,7 @@ from fairlead.history.facts.snapshot_file import dump
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
 from fairlead.kube.timing import Time
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.reading.file import FileSource
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.serve import pages

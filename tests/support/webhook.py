@@ -11,8 +11,7 @@ from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import RESOURCES, SHIPPED
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts, Template
-from fairlead.webhook.review.patch import apply_patch
-from fairlead.webhook.review.verdict import Verdict
+from fairlead.webhook.review.verdict import Verdict, apply_patch
 
 Json = dict[str, Any]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -22,6 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fairlead.api import names
 from fairlead.kube.resources import SERVICE_ACCOUNTS
 from fairlead.sandbox import files
+from fairlead.sandbox.apiserver.wire.tls import make_authority
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.install import manifests
 from fairlead.ui.access.tokens import COOKIE
@@ -30,6 +32,7 @@ from fairlead.ui.options import UiOptions
 from tests.support.sandbox import cluster, until
 from tests.support.ui_login import cookie_of
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 ACCOUNT = f"system:serviceaccount:{names.NAMESPACE}:fairlead-ui"
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 
@@ -61,13 +64,13 @@ def tenant(namespace: str) -> list[dict[str, Any]]:
     ]
 
 
-@contextlib.asynccontextmanager
-async def tenants() -> AsyncIterator[Cluster]:
-    """Two tenants, and the pages' account with the rights that the manifests give it."""
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def made() -> AsyncIterator[Cluster]:
+    """Three tenants, and the pages' account with the rights that the manifests give it."""
     async with cluster(run_programs=False) as made:
         objects = manifests.load(files.find("manifests/overlays/ui"))
         await made.apply([each for each in objects if each["kind"] in RIGHTS])
-        await made.apply([*tenant("red"), *tenant("blue")])
+        await made.apply([each for name in ("red", "blue", "green") for each in tenant(name)])
         yield made
 
 
@@ -128,8 +131,8 @@ async def log_in(site: Site, given: str) -> tuple[int, str]:
         return answer.status, cookie_of(answer.headers) if "Set-Cookie" in answer.headers else ""
 
 
-async def test_each_tenant_sees_its_own_and_what_everybody_may_with_the_rights_of_the_manifests():
-    async with tenants() as made, served(made) as site:
+async def test_each_tenant_sees_its_own_and_what_everybody_may_with_the_rights_of_the_manifests(made):
+    async with served(made) as site:
         assert (await site.get("/gangs"))[0] == 401
         for own, other in (("red", "blue"), ("blue", "red")):
             status, cookie = await log_in(site, await token(made, own))
@@ -151,22 +154,21 @@ async def test_each_tenant_sees_its_own_and_what_everybody_may_with_the_rights_o
         assert 'route="/gangs/{namespace}/{name}"' in text
 
 
-async def test_tokens_that_the_cluster_does_not_accept_for_this_server_open_nothing():
-    async with tenants() as made:
-        for_apiserver = await token(made, "red", audience="https://kubernetes.default.svc")
-        async with served(made) as site:
-            unused = await token(made, "blue")
-            assert (await log_in(site, await token(made, "blue")))[0] == 303
-            await made.admin.delete(SERVICE_ACCOUNTS, "viewer", "blue")
-            await until(lambda: _absent(made, "blue"), what="the account is gone")
-            for given in (unused, await token(made, "red", audience="another-server"), for_apiserver, "made-up"):
-                assert (await log_in(site, given))[0] == 401
-        async with served(made, cluster_tokens=True, urls=("https://gpus.example.com",)) as site:
-            headers = {"Authorization": f"Bearer {for_apiserver}", "Host": "gpus.example.com"}
-            assert (await site.get("/gangs", **headers))[0] == 200
-            assert (await site.get("/gangs"))[0] == 421
-            assert (await site.get("/gangs", Host="gpus.example.com"))[0] == 401
-            assert (await site.get("/healthz"))[0] == 200
+async def test_tokens_that_the_cluster_does_not_accept_for_this_server_open_nothing(made):
+    for_apiserver = await token(made, "red", audience="https://kubernetes.default.svc")
+    async with served(made) as site:
+        unused = await token(made, "green")
+        assert (await log_in(site, await token(made, "green")))[0] == 303
+        await made.admin.delete(SERVICE_ACCOUNTS, "viewer", "green")
+        await until(lambda: _absent(made, "green"), what="the account is gone")
+        for given in (unused, await token(made, "red", audience="another-server"), for_apiserver, "made-up"):
+            assert (await log_in(site, given))[0] == 401
+    async with served(made, cluster_tokens=True, urls=("https://gpus.example.com",)) as site:
+        headers = {"Authorization": f"Bearer {for_apiserver}", "Host": "gpus.example.com"}
+        assert (await site.get("/gangs", **headers))[0] == 200
+        assert (await site.get("/gangs"))[0] == 421
+        assert (await site.get("/gangs", Host="gpus.example.com"))[0] == 401
+        assert (await site.get("/healthz"))[0] == 200
 
 
 async def _absent(made: Cluster, namespace: str) -> bool:
@@ -177,45 +179,28 @@ async def _absent(made: Cluster, namespace: str) -> bool:
 def authority_and_client(name: str, folder: Path) -> tuple[Path, Path, Path]:
     """Files of an authority, of a client's certificate that it signed, and of its key."""
     now = dt.datetime.now(dt.UTC)
-    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-    made = []
-    for key, subject, is_authority in (
-        (keys[0], issuer, True),
-        (keys[1], x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]), False),
-    ):
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(issuer)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(minutes=5))
-            .not_valid_after(now + dt.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(keys[0].public_key()), critical=False)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        )
-        if is_authority:
-            usage = x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
-                data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-            )  # fmt: skip
-            builder = builder.add_extension(usage, critical=True)
-        else:
-            builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-        made.append(builder.sign(keys[0], hashes.SHA256()))
+    authority, key = make_authority(now), ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(authority.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(authority.key, hashes.SHA256())
+    )
+    pem, own = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    contents = {
+        "ca.crt": authority.pem,
+        "tls.crt": certificate.public_bytes(pem),
+        "tls.key": key.private_bytes(pem, own, serialization.NoEncryption()),
+    }
     folder.mkdir()
-    for file, content in (
-        ("ca.crt", made[0].public_bytes(serialization.Encoding.PEM)),
-        ("tls.crt", made[1].public_bytes(serialization.Encoding.PEM)),
-        (
-            "tls.key",
-            keys[1].private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ),
-        ),
-    ):
+    for file, content in contents.items():
         (folder / file).write_bytes(content)
     return folder / "ca.crt", folder / "tls.crt", folder / "tls.key"
 
@@ -227,31 +212,26 @@ def with_certificate(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_a_proxy_is_known_by_its_certificate(tmp_path):
+async def test_a_proxy_is_known_by_its_certificate(made, tmp_path):
     ca, certificate, key = authority_and_client("gpu-proxy", tmp_path / "proxy")
     headers = {"X_Forwarded_User": "someone", "X_Forwarded_Groups": "viewers-of-red"}
-    async with tenants() as made:
-        binding = tenant("red")[2]
-        binding["metadata"]["name"] = "people"
-        binding["subjects"] = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "viewers-of-red"}]
-        await made.apply([binding])
-        options: dict[str, Any] = {"login": "proxy", "client_ca": ca}
-        async with served(
-            made, context=with_certificate(certificate, key), proxy_names=("gpu-proxy",), **options
-        ) as site:
-            status, text = await site.get("/gangs", **headers)
-            assert status == 200
-            assert "gang-of-red" in text
-            assert "gang-of-blue" not in text
-        async with served(made, context=with_certificate(certificate, key), proxy_names=("other",), **options) as site:
-            status, text = await site.get("/gangs", **headers)
-            assert (status, "gang-of" in text) == (401, False)
-        async with served(made, proxy_names=("gpu-proxy",), **options) as site:
-            assert (await site.get("/gangs", **headers))[0] == 401
-            assert (await site.get("/readyz"))[0] == 200, "kubelet has no certificate"
-        _, certificate, key = authority_and_client("gpu-proxy", tmp_path / "of another authority")
-        async with served(
-            made, context=with_certificate(certificate, key), proxy_names=("gpu-proxy",), **options
-        ) as site:
-            with pytest.raises(aiohttp.ClientError):
-                await site.get("/gangs", **headers)
+    binding = tenant("red")[2]
+    binding["metadata"]["name"] = "people"
+    binding["subjects"] = [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "viewers-of-red"}]
+    await made.apply([binding])
+    options: dict[str, Any] = {"login": "proxy", "client_ca": ca}
+    async with served(made, context=with_certificate(certificate, key), proxy_names=("gpu-proxy",), **options) as site:
+        status, text = await site.get("/gangs", **headers)
+        assert status == 200
+        assert "gang-of-red" in text
+        assert "gang-of-blue" not in text
+    async with served(made, context=with_certificate(certificate, key), proxy_names=("other",), **options) as site:
+        status, text = await site.get("/gangs", **headers)
+        assert (status, "gang-of" in text) == (401, False)
+    async with served(made, proxy_names=("gpu-proxy",), **options) as site:
+        assert (await site.get("/gangs", **headers))[0] == 401
+        assert (await site.get("/readyz"))[0] == 200, "kubelet has no certificate"
+    _, certificate, key = authority_and_client("gpu-proxy", tmp_path / "of another authority")
+    async with served(made, context=with_certificate(certificate, key), proxy_names=("gpu-proxy",), **options) as site:
+        with pytest.raises(aiohttp.ClientError):
+            await site.get("/gangs", **headers)

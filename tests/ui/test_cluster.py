@@ -4,17 +4,15 @@ import pytest
 
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.api.repair import DRAIN_TAINT, TAINT
-from fairlead.api.texts import natural
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.pages.node_map import node_map, summary
-from fairlead.ui.pages.palette import palette
+from fairlead.ui.pages.pictures import node_map, palette, summary
 from tests.support import published, ui
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
 
 
 async def seen(lists):
-    facts = await ui.source(ui.Apiserver(lists)).facts()
+    facts = await ui.facts(lists)
     assert facts.hardware is not None
     return cluster(facts.hardware)
 
@@ -207,7 +205,3 @@ async def test_a_picture_is_the_same_with_the_memory_of_the_last_one():
         assert facts.hardware is not None
         assert fresh.hardware is not None
         assert cluster(facts.hardware, memory) == cluster(fresh.hardware), change
-
-
-def test_names_are_ordered_as_people_count():
-    assert sorted(["gpu-10", "gpu-2", "a", ""], key=natural) == ["", "a", "gpu-2", "gpu-10"]

@@ -10,12 +10,11 @@ import pytest
 from fairlead.cli.cost import reading
 from fairlead.history.cost import bill as bills
 from fairlead.history.cost.bill import Asked
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.kube.timestamps import DAY_US
 from fairlead.ui.model import costs
 from fairlead.ui.model.scope import EVERYTHING, Scope
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from tests.support import ui
@@ -119,7 +118,7 @@ async def test_a_viewer_of_one_namespace_gets_its_lines_and_no_name_of_another()
         )
         assert made.lines
         assert sum(made.total.values()) < sum(whole.total.values())
-        facts = await ui.source(ui.Apiserver(ui.empty())).facts()
+        facts = await ui.facts(ui.empty())
         texts = [pages.cost(facts, made, choice, json=as_).text for as_ in (True, False)]
         for text in texts:
             for other in ("secret", "spy", "hid/", ">hid<", '"hid"', "q9", "eve", "web", "shop", "serve"):
@@ -173,7 +172,7 @@ async def test_nodes_need_the_right_to_list_them():
 
 
 async def test_without_a_ledger_the_page_says_what_to_do():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, _, text = await reader.get("/cost")
         assert status == 200
         assert "fairlead ui --ledger DIR|URL" in check(text).text

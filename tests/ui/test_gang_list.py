@@ -3,9 +3,10 @@
 import pytest
 
 from fairlead.api import names
+from fairlead.ui.model import gangs as gangs_of
+from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, gang_list, lines
+from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, LineMemory, gang_list
 from tests.support import ui
 
 GANGS = [
@@ -80,7 +81,8 @@ def test_lines_that_are_kept_are_those_that_are_made_anew():
     for later in range(5):
         facts = Facts(at=ui.NOW + 100 * later, gangs=tuple(gangs), pods=tuple(pods))
         found = gang_list(memory.of(facts), Choice(), now=facts.at)
-        assert list(found.lines) == list(found.all_fresh()) == lines(facts)
+        anew = [*(gangs_of.line(raw, now=facts.at) for raw in gangs), *plain_pods.lines(pods, gangs, now=facts.at)]
+        assert list(found.lines) == list(found.all_fresh()) == gangs_of.order(anew)
         if later == 1:
             gangs[0] = gangs[0] | {"status": gangs[0]["status"] | {"phase": "Failed"}}
         elif later == 2:

@@ -1,26 +1,23 @@
 """What has happened to a gang: events, status, ledger and forecast as one list; and a gang that is not there any more."""
 
-import pytest
-
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
-from fairlead.ui.model.events import events_of
-from fairlead.ui.model.gang_timeline import spread, timeline
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Past
+from fairlead.ui.model.gang import events_of, spread, timeline
 from fairlead.ui.model.scope import EVERYTHING, Scope, ScopedFacts
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.views import Address, Views
 from tests.support import ui
 from tests.support.ledger_in_memory import Ledger as InMemory
-from tests.support.pasts import HOUR, a_past, span, wait
+from tests.support.pasts import a_past, span, wait
 from tests.support.ui import NOW
 
 from .markup import check
 
 
 async def read(lists=None):
-    return await ui.source(ui.Apiserver(lists or ui.a_cluster(1, waiting=1))).facts()
+    return await ui.facts(lists or ui.a_cluster(1, waiting=1))
 
 
 def of(facts, name):
@@ -132,35 +129,6 @@ async def test_a_gang_that_ended_is_known_by_its_runs():
         facts, "team-0", "gone", json=False, past=past, scope=Scope(namespaces=frozenset({"team-1"}), cluster=True, queues=True)
     )  # fmt: skip
     assert "a pod failed" not in hidden.text
-
-
-async def test_a_run_that_goes_on_has_no_end():
-    facts = await read()
-    found = timeline(facts, a_past(span("run-0", 5, None)), of(facts, "run-0"), ())
-    assert [each.what for each in found if each.source == "Ledger"] == ["Devices allocated"]
-    assert found[-1].at == NOW - 5 * HOUR
-
-
-@pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x>'])
-async def test_names_are_text(name):
-    lists = ui.empty()
-    lists["gangs"] = [ui.gang("g", "ns", queue=name)]
-    facts = await read(lists)
-    past = a_past(
-        span("g", 5, 1, namespace="ns", queue=name, node=name), waits=(wait("g", 6, 5, namespace="ns", queue=name),)
-    )
-    text = pages.one_gang(facts, "ns", "g", json=False, past=past).text
-    check(text)
-    assert "<script>alert" not in text
-    assert "<img" not in text
-    gone = pages.one_gang(await read(ui.empty()), "ns", "g", json=False, past=past).text
-    assert "<script>alert" not in check(gone).text or "&lt;script" in gone
-    assert "<script>alert" not in gone
-
-
-async def test_without_a_past_it_is_what_status_says():
-    facts = await read()
-    assert {each.source for each in timeline(facts, Past(), of(facts, "wait-00000"), ())} == {"Status", "Forecast"}
 
 
 async def test_a_condition_that_never_held_is_no_moment_and_one_that_ceased_says_nothing_of_now():

@@ -5,11 +5,10 @@ import contextlib
 import logging
 
 from fairlead.kube import logs
-from fairlead.ui.access.sessions import Sessions
-from fairlead.ui.access.shares import heaviest, party
-from fairlead.ui.reading.computing import Computing
-from fairlead.ui.serve import connections, live
+from fairlead.ui.access.sessions import Sessions, heaviest, party
+from fairlead.ui.serve import live, security
 from fairlead.ui.serve.app import CONNECTIONS, application, listening
+from fairlead.ui.serve.what_if import Computing
 from tests.support import ui
 from tests.support.ui_login import HOST, Login, alice, by_token
 
@@ -80,8 +79,8 @@ async def half(port: int, text: bytes) -> tuple[asyncio.StreamReader, asyncio.St
 
 
 async def test_requests_that_are_never_whole_are_ended_and_others_are_answered(monkeypatch):
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
-    monkeypatch.setattr(connections, "BODY_S", 0.2)
+    monkeypatch.setattr(security, "LOOK_S", 0.05)
+    monkeypatch.setattr(security, "BODY_S", 0.2)
     app = application(ui.source(ui.Apiserver(ui.a_cluster())), None, computing=Computing(None))  # type: ignore[arg-type]
     app[CONNECTIONS]._head_s = 0.3
     head = b"POST /what-if HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: same-origin\r\n"
@@ -102,7 +101,7 @@ async def test_requests_that_are_never_whole_are_ended_and_others_are_answered(m
 
 
 async def test_a_request_that_comes_byte_by_byte_is_ended_all_the_same(monkeypatch):
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+    monkeypatch.setattr(security, "LOOK_S", 0.05)
     app = application(ui.source(ui.Apiserver(ui.a_cluster())), None)
     app[CONNECTIONS]._head_s = 0.3
     async with listening(app, "127.0.0.1", 0) as port:
@@ -117,7 +116,7 @@ async def test_a_request_that_comes_byte_by_byte_is_ended_all_the_same(monkeypat
 
 
 async def test_where_there_is_no_room_those_that_ask_for_nothing_end(monkeypatch):
-    monkeypatch.setattr(connections, "LOOK_S", 0.05)
+    monkeypatch.setattr(security, "LOOK_S", 0.05)
     app = application(ui.source(ui.Apiserver(ui.a_cluster())), None)
     app[CONNECTIONS]._most = 10
     async with listening(app, "127.0.0.1", 0) as port:

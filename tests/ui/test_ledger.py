@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fairlead.history.cost.bill import Asked
-from fairlead.history.cost.errors import CostError
+from fairlead.history.cost.window import CostError
 from fairlead.history.ledger.entries import Batch
-from fairlead.history.ledger.store.errors import UnavailableError
+from fairlead.history.ledger.store.place import UnavailableError
 from fairlead.history.ledger.store.writer import open_writer
 from fairlead.kube.timestamps import DAY_US
 from fairlead.ui.reading import ledger as ledgers
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from tests.support import ui
 from tests.support.costs import D1, DAY, at

@@ -16,10 +16,9 @@ from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages.fragments import tree
 from fairlead.ui.reading.watched import NEWER_S
 from fairlead.ui.serve import live, pages, views
+from fairlead.ui.serve.answers import Shown
 from fairlead.ui.serve.app import application
-from fairlead.ui.serve.channel import Channel
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.shared_gzip import Chunk, Stream
+from fairlead.ui.serve.channel import Channel, Chunk, Stream
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer
 from tests.support import ui
 from tests.support.kube import VirtualTime
@@ -206,20 +205,6 @@ async def test_a_cluster_that_goes_away_and_comes_back_is_said_on_open_pages():
             assert said.parts["notices"] == '<div id="notices" role="status"></div>'
 
 
-async def test_more_viewers_than_the_server_allows_are_told_so():
-    apiserver = ui.Apiserver(ui.a_cluster())
-    source = ui.source(apiserver)
-    async with ui.reader(source) as reader:
-        _, _, text = await reader.get("/queues")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(live.Hub, "viewers", property(lambda self: self.viewers_max))
-            async with reader.follow(ui.stream_of(text)) as following:
-                told = await following.next()
-                assert "500 live pages are open, which is what this server allows" in told.parts["notices"]
-                assert told.retry == "30000"
-                await following.ended()
-
-
 async def test_a_viewer_who_does_not_read_is_cut_off_and_the_others_are_served(monkeypatch):
     monkeypatch.setattr(live, "SLOW_S", 0.3)
     monkeypatch.setattr(Channel, "_lacking", lambda self, revision: list(self._page.inner))  # more than sockets hold
@@ -289,22 +274,12 @@ async def test_a_stream_ends_when_the_session_does_and_when_the_rights_change(mo
             await following.ended(3)
 
 
-async def test_a_viewers_name_is_in_no_page_of_another():
-    viewers = Sessions()
-    async with logged_in(viewers) as reader:
-        assert "jane" in (await reader.get("/gangs"))[2]
-        viewers.name = "bob"
-        text = (await reader.get("/gangs"))[2]
-        assert "bob" in text
-        assert "jane" not in text
-
-
 @pytest.mark.parametrize(
     "page", ["", "https://evil.example/", "//evil.example/gangs", "/healthz", "/login", "/gangs/x", "x" * 5000]
 )
 async def test_only_pages_of_this_server_are_streamed(page):
     async with (
-        ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader,
+        ui.pages() as reader,
         reader.session.get(f"{reader.address}live", params={"page": page}) as answer,
     ):
         assert answer.status == 404

@@ -11,10 +11,9 @@ from urllib.parse import urlencode
 import pytest
 
 from fairlead.history.ledger.entries import Batch
-from fairlead.history.ledger.store.errors import UnavailableError
+from fairlead.history.ledger.store.place import UnavailableError
 from fairlead.history.ledger.store.writer import open_writer
-from fairlead.ui.access.namespaces import AGAIN_S, KnownNamespaces, of_ledger
-from fairlead.ui.access.reviews import YES_S
+from fairlead.ui.access.reviews import AGAIN_S, YES_S, KnownNamespaces, of_ledger
 from fairlead.ui.access.tokens import COOKIE
 from tests.support import ui
 from tests.support.costs import at
@@ -26,20 +25,19 @@ from .markup import check
 from .test_scope import OTHERS, shared
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_without_a_login_every_page_is_the_form_and_says_nothing_of_the_cluster(path):
+async def test_without_a_login_every_page_is_the_form_and_says_nothing_of_the_cluster():
     async with by_token(shared()) as login:
-        for how in ({}, {"Accept": "application/json"}, {"Cookie": "__Host-fairlead=x"}):
-            status, headers, text = await login.get(path, **how)
-            assert status == 401
-            assert headers["WWW-Authenticate"].startswith("Bearer")
-            assert headers["Cache-Control"] == "no-store"
-            assert not re.search(
-                r"node-00[0-9]\b(?!#)|queue-[0-9]|held", text.replace(path, "").replace("node-001", "")
-            )
-        page = check((await login.get(path))[2])
-        (form,) = [each for each in page.every("form") if each.attributes["method"] == "post"]
-        assert form.attributes["action"] == "/login"
+        for path in PATHS:
+            for how in ({}, {"Accept": "application/json"}, {"Cookie": "__Host-fairlead=x"}):
+                status, headers, text = await login.get(path, **how)
+                assert status == 401
+                assert headers["WWW-Authenticate"].startswith("Bearer")
+                assert headers["Cache-Control"] == "no-store"
+                text = text.replace(path, "").replace("node-001", "")
+                assert not re.search(r"node-00[0-9]\b(?!#)|queue-[0-9]|held", text), path
+            page = check((await login.get(path))[2])
+            (form,) = [each for each in page.every("form") if each.attributes["method"] == "post"]
+            assert form.attributes["action"] == "/login"
 
 
 async def test_a_login_begins_a_session_with_a_cookie_that_no_script_and_no_other_site_gets():
@@ -82,15 +80,6 @@ async def test_a_bearer_token_is_accepted_with_each_request():
         status, _, text = await login.get("/gangs", Authorization="Bearer wrong")
         assert (status, json.loads(text)["error"]) == (401, "Login needed")
         assert (await login.get("/gangs", Authorization="Basic eDp5"))[0] == 401
-
-
-async def test_a_viewer_without_any_right_is_told_which_ones_are_missing():
-    async with by_token(shared()) as login:
-        cookie = await login.cookie(login.reviewer.user("t", "nobody"))
-        for path, right in (("/", "nodes"), ("/queues", "queues.fairlead.dev"), ("/gangs", "gangs.fairlead.dev")):
-            status, _, text = await login.get(path, cookie)
-            assert status == 403
-            assert f"ask for a role with the verb list on {right}" in check(text).text
 
 
 async def test_who_may_list_all_namespaces_is_asked_of_no_single_one():
@@ -142,7 +131,7 @@ async def test_viewers_who_share_a_rendering_are_each_named_and_no_other_is():
         assert "alice" not in text
 
 
-@pytest.mark.parametrize("path", ["/", "/gangs", "/queues", "/gangs/team-0/wait-00000", "/gangs/team-1/run-1"])
+@pytest.mark.parametrize("path", ["/", "/gangs", "/gangs/team-1/run-1"])
 async def test_a_stream_needs_a_login_and_names_nothing_of_another_tenant(path):
     async with by_token(shared()) as login:
         cookie = await login.cookie(alice(login))

@@ -1,7 +1,6 @@
 """Every page: well formed, reachable by keyboard, without a script; and names from the cluster are text whatever they hold."""
 
 import copy
-import gzip
 import json
 from dataclasses import asdict
 from urllib.parse import unquote, urlsplit
@@ -9,9 +8,11 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from fairlead.ui.model import explanations, gangs, plain_pods, queues
+from fairlead.ui.model.time_chart import Choice
 from fairlead.ui.pages import render
 from fairlead.ui.serve import pages
 from tests.support import ui
+from tests.support.pasts import a_past, span, wait
 
 from .markup import Page, check
 
@@ -29,12 +30,15 @@ HOSTILE = [
 ]
 
 
-async def read(lists, **options):
-    return await ui.source(ui.Apiserver(lists, **options)).facts()
-
-
-def every_page(facts, gang=("team-0", "wait-00000"), node="node-004"):
+def every_page(facts, gang=("team-0", "wait-00000"), node="node-004", queue="queue-0"):
+    namespace, name = gang
+    past = a_past(
+        span(name, 5, 1, namespace=namespace, queue=queue, node=node), waits=(wait(name, 6, 5, namespace=namespace),)
+    )
     return {
+        "time": pages.time(facts, past, Choice(), json=False),
+        "queue": pages.one_queue(facts, facts, past, queue, "24h", json=False),
+        "past": pages.one_gang(facts, *gang, json=False, past=past),
         "cluster": pages.cluster(facts, {}, json=False),
         "node": pages.cluster(facts, {"node": node}, json=False),
         "no node": pages.cluster(facts, {"node": "none"}, json=False),
@@ -49,7 +53,7 @@ def every_page(facts, gang=("team-0", "wait-00000"), node="node-004"):
 
 
 async def test_every_page_is_well_formed_and_each_control_has_a_name():
-    facts = await read(ui.a_cluster(12, waiting=250))
+    facts = await ui.facts(ui.a_cluster(12, waiting=250))
     status = {name: shown.status for name, shown in every_page(facts).items()}
     assert status == dict.fromkeys(status, 200) | {"no gang": 404, "wrong": 400, "away": 503}
     for name, shown in every_page(facts).items():
@@ -58,7 +62,7 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
 
 
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():
-    facts = await read(ui.empty())
+    facts = await ui.facts(ui.empty())
     found = {name: check(shown.text).text for name, shown in every_page(facts).items()}
     assert "No devices are published" in found["cluster"]
     assert "No queues: every gang waits in one line" in found["queues"]
@@ -91,10 +95,10 @@ def hostile(name):
 
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 async def test_names_are_text_whatever_they_hold(name):
-    usual = every_page(await read(ui.a_cluster(5, waiting=2)))
+    usual = every_page(await ui.facts(ui.a_cluster(5, waiting=2)))
     tags = {each.tag for shown in usual.values() for each in Page(shown.text).elements}
-    facts = await read(hostile(name))
-    shown_pages = every_page(facts, gang=(name, "wait-00000"), node=name) | {
+    facts = await ui.facts(hostile(name))
+    shown_pages = every_page(facts, gang=(name, "wait-00000"), node=name, queue=name) | {
         "itself": pages.one_gang(facts, name, name, json=False),
         "searched": pages.gangs(facts, {"text": name, "queue": name, "namespace": name}, json=False),
         "not there": pages.one_gang(facts, "x", name, json=False),
@@ -114,7 +118,7 @@ async def test_names_are_text_whatever_they_hold(name):
 
 async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prints():
     lists = ui.a_cluster(6, waiting=4)
-    facts = await read(lists)
+    facts = await ui.facts(lists)
     of_cli = [
         *(gangs.line(raw, now=ui.NOW) for raw in lists["gangs"]),
         *plain_pods.lines(lists["pods"], lists["gangs"], now=ui.NOW),
@@ -130,63 +134,15 @@ async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prin
     assert pages.one_gang(facts, "team-2", "wait-00002", json=True).text == json.dumps(explained, indent=2) + "\n"
 
 
-async def test_the_json_of_the_cluster_names_every_device():
-    found = json.loads(pages.cluster(await read(ui.a_cluster(6)), {}, json=True).text)
-    assert sum(len(node["gpus"]) for node in found["nodes"]) == sum(found["counts"].values()) == 48
-
-
-async def test_without_rights_each_page_says_which_are_missing():
-    kinds = ["gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses"]
-    facts = await read(ui.a_cluster(2), refused=kinds)
-    for shown, kind in (
-        (pages.cluster(facts, {}, json=False), "nodes"),
-        (pages.queue_tree(facts, {}, json=False), "queues.fairlead.dev"),
-        (pages.gangs(facts, {}, json=False), "gangs"),
-    ):
-        assert shown.status == 403
-        assert kind in check(shown.text).text
-    assert json.loads(pages.queue_tree(facts, {}, json=True).text)["error"] == "Queues cannot be read"
-
-
-async def test_a_user_of_one_namespace_sees_that_one_and_reads_that_there_are_others():
-    facts = await read(ui.a_cluster(6), refused=["gangs", "pods", "resourceclaims"], own="team-1")
-    text = check(pages.gangs(facts, {}, json=False).text).text
-    assert "gangs of other namespaces than team-1: you may not list them" in text
-    assert {each["namespace"] for each in json.loads(pages.gangs(facts, {}, json=True).text)} == {"team-1"}
-
-
-async def test_a_page_of_four_thousand_gpus_is_small():
-    facts = await read(ui.a_cluster(500, waiting=100))
-    for shown in (pages.cluster(facts, {}, json=False), pages.gangs(facts, {}, json=False)):
-        assert len(gzip.compress(shown.text.encode(), 6)) + len(render.file("style.css")) < 100_000
-
-
-@pytest.mark.parametrize(
-    ("text", "begun"),
-    [
-        ("no gang is called x", True),
-        ("gangs: you may list none", True),
-        ("sort=x: not an order; one of line, age", False),
-        ("queue-1 is gone", False),
-        ("'evil.example' is not served here", False),
-        ("", False),
-    ],
-)
-def test_a_message_that_stands_alone_begins_with_a_capital_letter_but_for_a_name(text, begun):
-    shown = pages.away(text, json=False).text
-    assert ('<span class="said">' in shown) is begun
-    assert text in check(shown).text
-
-
 async def test_what_blocks_a_gang_stands_first_on_its_page():
-    page = check(pages.one_gang(await read(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
+    page = check(pages.one_gang(await ui.facts(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
     titles = [each.text for each in page.every("h2")]
     assert titles[:3] == ["What blocks it", "What would change it", "Devices it could use are held by"]
     assert {"Pods", "Waited", "Forecast of its start"} <= set(titles)
 
 
 async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():
-    page = check(pages.cluster(await read(ui.a_cluster(5)), {}, json=False).text)
+    page = check(pages.cluster(await ui.facts(ui.a_cluster(5)), {}, json=False).text)
     cards = [each.text for each in page.every("a") if "8 × " in each.text]
     assert len(cards) == 5
     assert "node-004" in cards[4] and "8 × A100-SXM4-80GB" in cards[4] and "6 free" in cards[4]

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.types.reasons import Code, Holder, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
 from fairlead.ui.model.cluster import cluster
-from fairlead.ui.model.events import events_of
-from fairlead.ui.model.redaction import Redaction
-from fairlead.ui.model.scope import EVERYTHING, Scope, ScopedFacts, restrict, restrict_events
+from fairlead.ui.model.gang import events_of
+from fairlead.ui.model.scope import EVERYTHING, Redaction, Scope, ScopedFacts, restrict, restrict_events
 from fairlead.ui.serve import pages
 from tests.support import ui
 
@@ -67,10 +66,6 @@ def shared():
     return lists
 
 
-async def facts_of(lists):
-    return await ui.source(ui.Apiserver(lists)).facts()
-
-
 def drawn(facts):
     assert facts.hardware is not None
     return cluster(facts.hardware)
@@ -89,13 +84,13 @@ def every_text(
 
 
 async def test_there_are_other_tenants_names_to_hide():
-    found = "".join(every_text(await facts_of(shared())))
+    found = "".join(every_text(await ui.facts(shared())))
     assert {"team-1", "team-4", "run-1", "gone-team", "secret"} <= set(OTHERS.findall(found))
 
 
 @pytest.mark.parametrize("scope", [OWN, NARROW, NONE], ids=["cluster and queues", "namespace alone", "nothing"])
 async def test_no_answer_names_anything_of_another_tenant(scope):
-    for text in every_text(restrict(await facts_of(shared()), scope)):
+    for text in every_text(restrict(await ui.facts(shared()), scope)):
         asked = re.sub(r"no gang is called [-\w]+ in namespace [-\w]+", "", text)  # what the address itself holds
         assert not OTHERS.findall(asked)
         if not scope.queues:
@@ -103,7 +98,7 @@ async def test_no_answer_names_anything_of_another_tenant(scope):
 
 
 async def test_what_is_ones_own_is_shown_as_before():
-    facts = await facts_of(shared())
+    facts = await ui.facts(shared())
     seen = restrict(facts, OWN)
     assert [raw["metadata"]["name"] for raw in seen.gangs] == ["run-0", "run-10", "wait-00000", "wait-00005"]
     assert seen.gangs[0] == facts.gangs[0]
@@ -113,7 +108,7 @@ async def test_what_is_ones_own_is_shown_as_before():
 
 
 async def test_why_a_gang_waits_says_what_holds_its_devices_without_a_name():
-    text = pages.one_gang(restrict(await facts_of(shared()), OWN), "team-0", "wait-00000", json=True).text
+    text = pages.one_gang(restrict(await ui.facts(shared()), OWN), "team-0", "wait-00000", json=True).text
     assert "a ResourceClaim of another namespace is shared with a gang of another namespace, for which" in text
     assert "a gang of another namespace (queue queue-1) holds 8" in text
     assert "gang team-0/run-0 (queue queue-0) holds 8" in text
@@ -123,7 +118,7 @@ async def test_why_a_gang_waits_says_what_holds_its_devices_without_a_name():
 
 
 async def test_devices_of_others_are_held_on_the_map_and_their_colour_is_their_queue():
-    facts = await facts_of(shared())
+    facts = await ui.facts(shared())
     view = drawn(restrict(facts, OWN))
     whole = drawn(facts)
     assert view.counts == whole.counts
@@ -139,7 +134,7 @@ async def test_devices_of_others_are_held_on_the_map_and_their_colour_is_their_q
 
 
 async def test_what_is_missing_has_a_reason_that_names_the_right():
-    facts = await facts_of(shared())
+    facts = await ui.facts(shared())
     text = pages.gangs(restrict(facts, OWN), {}, json=False).text
     assert "gangs of other namespaces than team-0 are not shown: you may not list them" in text
     for show in (pages.gangs, pages.queue_tree, pages.cluster):
@@ -149,7 +144,7 @@ async def test_what_is_missing_has_a_reason_that_names_the_right():
 
 
 async def test_messages_of_events_are_read_with_the_same_eyes():
-    facts = await facts_of(shared())
+    facts = await ui.facts(shared())
     gang = facts.gangs[-1]
     events = [ui.event(gang, "Preempting", "evicts team-1/run-1 (queue queue-1), and team-0/run-0 (queue queue-0)")]
     (line,) = events_of(

@@ -19,7 +19,7 @@ PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000"
 
 @pytest.mark.parametrize("path", [*PATHS, "/none", "/gangs/x/y", "/gangs?sort=x", "/queues?format=json"])
 async def test_every_answer_has_the_headers_of_security(path):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, headers, _ = await reader.get(path)
         assert status in {200, 400, 404}
         policy = headers["Content-Security-Policy"]
@@ -36,7 +36,7 @@ async def test_every_answer_has_the_headers_of_security(path):
     "host", ["evil.example", "evil.example:8470", "127.0.0.1.evil.example", "127.0.0.1:1", "localhost", ""]
 )
 async def test_a_request_that_means_another_host_is_refused(host):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, headers, text = await reader.get("/gangs?format=json", Host=host)
         assert status == 421
         assert "team-0" not in text
@@ -44,7 +44,7 @@ async def test_a_request_that_means_another_host_is_refused(host):
 
 
 async def test_loopback_has_its_usual_names():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         port = reader.address.rstrip("/").rpartition(":")[2]
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
             assert (await reader.get("/", Host=host))[0] == 200
@@ -52,13 +52,13 @@ async def test_loopback_has_its_usual_names():
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 async def test_nothing_is_answered_but_reads(method):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, headers, _ = await reader.get("/gangs", method=method)
         assert (status, headers["Allow"]) == (405, "GET, HEAD")
 
 
 async def test_a_page_that_is_known_is_not_sent_again():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         _, headers, text = await reader.get("/")
         assert text
         status, again, text = await reader.get("/", If_None_Match=headers["ETag"])
@@ -68,7 +68,7 @@ async def test_a_page_that_is_known_is_not_sent_again():
 
 async def test_answers_are_compressed_for_those_who_take_it():
     async with (
-        ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader,
+        ui.pages() as reader,
         aiohttp.ClientSession(auto_decompress=False) as session,
     ):
         async with session.get(reader.address, headers={"Accept-Encoding": "gzip"}) as answer:
@@ -102,7 +102,7 @@ def test_what_gzip_is_taken_by(said, taken):
 
 
 async def test_the_same_address_answers_json():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         for path in ("/", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/x/y"):
             by_header = await reader.get(path, Accept="application/json")
             by_query = await reader.get(f"{path}?format=json")
@@ -112,7 +112,7 @@ async def test_the_same_address_answers_json():
 
 
 async def test_every_link_leads_to_a_page_or_to_its_json():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(6, waiting=120)))) as reader:
+    async with ui.pages(ui.a_cluster(6, waiting=120)) as reader:
         found, pages = ["/"], 0
         for path in found:  # Breadth first, so that the same addresses are asked in every run.
             status, headers, text = await reader.get(path)
@@ -125,26 +125,6 @@ async def test_every_link_leads_to_a_page_or_to_its_json():
             if pages > 150:
                 break
         assert pages > 100
-
-
-async def test_a_cluster_that_is_away_is_said_and_what_was_read_stays():
-    apiserver, times = ui.Apiserver(ui.a_cluster()), ui.Times()
-    apiserver.away = True
-    async with ui.reader(ui.source(apiserver, times)) as reader:
-        status, _, text = await reader.get("/")
-        assert status == 503
-        assert "the cluster does not answer" in check(text).text
-        apiserver.away = False
-        times.now += FRESH_S
-        assert (await reader.get("/"))[0] == 200
-        apiserver.away = True
-        times.now += FRESH_S
-        status, _, text = await reader.get("/gangs")
-        assert status == 200
-        assert "this is as of 2027-01-15T08:00:05Z" in check(text).text
-        apiserver.away = False
-        times.now += FRESH_S
-        assert "this is as of" not in (await reader.get("/gangs"))[2]
 
 
 async def test_the_cluster_is_asked_once_for_many_readers_and_not_while_no_page_is_asked_for():

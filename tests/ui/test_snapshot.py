@@ -8,9 +8,8 @@ import pytest
 
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
-from fairlead.ui.model.cluster import cluster
 from fairlead.ui.model.queues import tree
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.file import FileSource
 from tests.support import ui
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -39,15 +38,6 @@ async def test_gangs_of_a_snapshot_have_the_decisions_positions_and_reasons(file
     assert phases["waits"]["position"] == 1  # the one before it starts
     assert phases["waits"]["why"]["holders"][0]["gang"] == "ml/held"
     assert phases["starts"]["reason"] == "Queued"
-
-
-async def test_the_map_of_a_snapshot_names_holders(file: Path):
-    facts = await FileSource(file).facts()
-    assert facts.hardware is not None
-    view = cluster(facts.hardware)
-    assert (view.counts["held"], view.gpus) == (12, 16)
-    gangs = {hold.gang for node in view.nodes for gpu in node.gpus for hold in gpu.holds}
-    assert gangs == {"ml/held"}
 
 
 async def test_every_page_of_a_snapshot_is_shown_and_says_which_file_it_is(file: Path):

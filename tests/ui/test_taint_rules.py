@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from fairlead.api import names, repair
 from fairlead.kube.resources import DEVICE_TAINT_RULE_VERSIONS
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.pages.node_map import node_map, summary
+from fairlead.ui.pages.pictures import node_map, summary
 from fairlead.ui.reading.live import FRESH_S
 from fairlead.ui.reading.watched import NEWER_S
 from tests.support import ui
@@ -72,28 +71,6 @@ async def test_without_the_right_to_list_rules_the_map_says_what_it_lacks():
         assert "is shown as one without it" in facts.refused["devicetaintrules"]
 
 
-async def test_a_cluster_without_rules_lacks_nothing():
-    async with ui.watched(ui.Apiserver(one_node(gpu(0)))) as source:
-        facts = await source.facts()
-        assert (told(seen(facts)), facts.refused) == ([("free", "")], {})
-
-
-@pytest.mark.parametrize(
-    ("taint", "note"),
-    [
-        ({"key": repair.TAINT, "value": "drained"}, DRAINED),
-        ({"key": repair.TAINT, "value": "draining"}, f"tainted: {repair.TAINT}=draining"),
-        ({"key": f"{names.DRIVER}/xid", "value": "79"}, f"tainted: {names.DRIVER}/xid=79"),
-    ],
-    ids=["drained", "repair", "xid"],
-)
-async def test_a_taint_of_the_driver_is_told_with_its_value(taint, note):
-    lists = one_node(gpu(0, taints=[{**taint, "effect": "NoSchedule"}]))
-    assert told(seen(await ui.source(ui.Apiserver(lists)).facts())) == [
-        ("drained" if note == DRAINED else "broken", note)
-    ]
-
-
 @pytest.mark.parametrize("idle", [False, True])
 async def test_a_gang_goes_on_on_a_gpu_that_is_drained_and_the_map_shows_both(idle):
     lists = one_node(gpu(0), gpu(1))
@@ -119,5 +96,5 @@ async def test_on_a_node_that_is_cordoned_what_is_held_is_held():
     lists = one_node(gpu(0), gpu(1))
     lists["nodes"][0]["spec"]["unschedulable"] = True
     ui.hold(lists, "a", 0, "n", ["gpu-0"])
-    node = seen(await ui.source(ui.Apiserver(lists)).facts())
+    node = seen(await ui.facts(lists))
     assert told(node) == [("held", "the node is cordoned"), ("drained", "the node is cordoned")]

@@ -6,21 +6,17 @@ import json
 import pytest
 
 from fairlead.kube import timestamps
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Past
 from fairlead.ui.model.runs import runs
 from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
 from fairlead.ui.model.time_chart import Choice, as_json, time_chart
 from fairlead.ui.pages import gantt
 from fairlead.ui.serve import pages
-from tests.support import cpu, ui
+from tests.support import ui
 from tests.support.pasts import HOUR, a_past, busy, span
 from tests.support.ui import NOW
 
 from .markup import check
-
-
-async def read(lists, **options):
-    return await ui.source(ui.Apiserver(lists, **options)).facts()
 
 
 def found(facts, past, hours=24, **options):
@@ -28,16 +24,17 @@ def found(facts, past, hours=24, **options):
 
 
 async def test_claims_of_a_gang_that_overlap_are_one_run_and_a_break_makes_two():
-    facts = await read(ui.empty())
+    facts = await ui.facts(ui.empty())
     past = a_past(
         span("train", 5, 4, claim="a"),
         span("train", 4.5, 3, claim="b", node="node-001"),
+        span("train", 3 - 1 / 3600, 2.5, claim="d"),  # a second later: times of claims are whole seconds
         span("train", 2, 1, claim="c", ended_by="Evicted", lost=True),
     )
     first, second = runs(facts, past, since=NOW - 24 * HOUR)
     assert (first.start, first.end, first.devices, first.nodes) == (
         NOW - 5 * HOUR,
-        NOW - 3 * HOUR,
+        NOW - 2.5 * HOUR,
         2,
         ("node-000", "node-001"),
     )
@@ -53,7 +50,7 @@ async def test_claims_of_a_gang_that_overlap_are_one_run_and_a_break_makes_two()
 
 
 async def test_what_runs_begins_in_the_ledger_and_goes_on_until_now():
-    facts = await read(ui.a_cluster(1, waiting=0))  # run-0 of team-0 holds eight devices since 800 s
+    facts = await ui.facts(ui.a_cluster(1, waiting=0))  # run-0 of team-0 holds eight devices since 800 s
     known = found(facts, a_past(*(span("run-0", 7, None, claim=f"run-0-{at}-gpu") for at in range(8))))["team-0/run-0"]
     assert (known.state, known.start, known.end, known.devices) == ("runs", NOW - 7 * HOUR, NOW, 8)
     unknown = found(facts, Past(missing="no ledger"))["team-0/run-0"]
@@ -63,9 +60,9 @@ async def test_what_runs_begins_in_the_ledger_and_goes_on_until_now():
 
 
 async def test_what_the_ledger_saw_last_has_ended_where_no_claim_holds_it_now():
-    facts = await read(ui.a_cluster(1, waiting=0))
+    facts = await ui.facts(ui.a_cluster(1, waiting=0))
     assert found(facts, a_past(span("gone", 3, None)))["team-0/gone"].state == "ran"
-    away = await read(ui.a_cluster(1, waiting=0), refused=["resourceclaims"])
+    away = await ui.facts(ui.a_cluster(1, waiting=0), refused=["resourceclaims"])
     assert found(away, a_past(span("gone", 3, None)))["team-0/gone"].state == "runs", "claims are not read"
     by_status = found(away, Past())["team-0/run-0"]
     assert (by_status.state, by_status.start, by_status.devices) == ("runs", NOW - 900, None)
@@ -78,7 +75,7 @@ async def test_a_gang_that_waits_has_its_forecast_and_begins_when_it_was_evicted
         {"type": "Evicted", "status": "True", "lastTransitionTime": timestamps.seconds(NOW - 60)}
     ]
     second["status"]["forecast"] = {"never": True, "because": "too large"}
-    facts = await read(lists)
+    facts = await ui.facts(lists)
     waits = found(facts, Past())
     evicted, never = waits["team-0/wait-00000"], waits["team-1/wait-00001"]
     assert (evicted.state, evicted.start, evicted.end, evicted.p90) == ("waits", NOW - 60, NOW + 600, NOW + 3600)
@@ -90,7 +87,7 @@ async def test_a_gang_that_waits_has_its_forecast_and_begins_when_it_was_evicted
 
 
 async def test_by_node_each_node_has_its_part_and_nothing_waits():
-    facts = await read(ui.a_cluster(3, waiting=4))
+    facts = await ui.facts(ui.a_cluster(3, waiting=4))
     past = a_past(span("wide", 3, 2, claim="a"), span("wide", 3, 1, claim="b", node="node-001"))
     chart = time_chart(facts, past, Choice(by="node"))
     assert [group.name for group in chart.groups] == ["node-000", "node-001", "node-002"]
@@ -100,9 +97,9 @@ async def test_by_node_each_node_has_its_part_and_nothing_waits():
 
 
 @pytest.mark.parametrize("by", ["queue", "node"])
-@pytest.mark.parametrize("window", ["1h", "6h", "24h", "7d"])
+@pytest.mark.parametrize("window", ["1h", "7d"])
 async def test_a_thousand_gangs_are_a_page_that_can_be_read(by, window):
-    facts = await read(ui.a_cluster(12, waiting=300))
+    facts = await ui.facts(ui.a_cluster(12, waiting=300))
     past = a_past(*busy(1000, nodes=12))
     choice = Choice(by=by, window=window)
     shown = pages.time(facts, past, choice, json=False)
@@ -127,7 +124,7 @@ def _place(box):
 
 
 async def test_what_is_folded_is_drawn_as_the_devices_that_it_held():
-    facts = await read(ui.empty())
+    facts = await ui.facts(ui.empty())
     many = [span(f"g{number}", 4, 2, claim=f"c{number}") for number in range(gantt.LANES + 20)]
     (group,) = gantt.picture(time_chart(facts, a_past(*many), Choice(window="6h")), {}).groups
     assert (len(group.bars), group.folded[0].split()[0]) == (gantt.LANES, "20")
@@ -139,7 +136,7 @@ async def test_what_is_folded_is_drawn_as_the_devices_that_it_held():
 
 
 async def test_the_json_has_every_run_of_the_page_with_times():
-    facts = await read(ui.a_cluster(2, waiting=1))
+    facts = await ui.facts(ui.a_cluster(2, waiting=1))
     past = a_past(span("gone", 3, 2, ended_by="Failed"), span("", 3, 2, claim="alone"))
     made = as_json(time_chart(facts, past, Choice()))
     every = {run["gang"] or run["claim"]: run for group in made["groups"] for run in group["runs"]}
@@ -155,7 +152,7 @@ async def test_the_json_has_every_run_of_the_page_with_times():
 
 
 async def test_runs_of_other_namespaces_are_absent():
-    everything = await read(ui.a_cluster(6, waiting=10))
+    everything = await ui.facts(ui.a_cluster(6, waiting=10))
     past = a_past(*busy(50), span("secret", 3, 2, namespace="elsewhere-9", queue="queue-9"))
     scope = Scope(namespaces=frozenset({"team-1"}), cluster=True, queues=True)
     facts = restrict(everything, scope)
@@ -173,7 +170,7 @@ async def test_runs_of_other_namespaces_are_absent():
 
 
 async def test_a_wrong_question_is_answered_with_what_may_stand_there():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         for query, said in (
             ("by=colour", "by: 'colour': there is queue, node"),
             ("window=9h", "window: '9h': there is 1h, 6h, 24h, 7d"),
@@ -184,7 +181,7 @@ async def test_a_wrong_question_is_answered_with_what_may_stand_there():
 
 
 async def test_without_a_ledger_the_page_says_what_to_do_and_shows_now_and_the_forecasts():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, _, text = await reader.get("/time")
         page = check(text)
         assert status == 200
@@ -192,28 +189,3 @@ async def test_without_a_ledger_the_page_says_what_to_do_and_shows_now_and_the_f
         assert "--ledger DIR|URL" in page.text
         assert "/gangs/team-0/wait-00000" in page.links
         assert "/gangs/team-0/run-0" in page.links
-
-
-async def test_names_are_text():
-    for name in ("<script>alert(1)</script>", '"><img src=x>', "{{ 7 * 7 }}", "a\u202eb"):
-        facts = await read(ui.empty())
-        past = a_past(span(name, 5, 1, namespace=name, queue=name, node=name))
-        text = pages.time(facts, past, Choice(), json=False).text
-        assert name.replace("\u202e", "\ufffd") in check(text).text
-        assert "<script>alert" not in text
-        assert "<img" not in text
-        assert "\u202e" not in text
-
-
-async def test_ten_thousand_gangs_take_less_than_a_fifth_of_a_second():
-    facts = await read(ui.a_cluster(20, waiting=5000))
-    past = a_past(*busy(5000, nodes=20))
-    pages.time(facts, past, Choice(window="24h"), json=False)
-    best = min(_cpu_s(facts, past) for _ in range(4))
-    assert best < 0.6, "on a busy machine; `make bench BENCH=ui` has the bar of 200 ms"
-
-
-def _cpu_s(facts, past):
-    with cpu.measured() as spent:
-        pages.time(facts, past, Choice(window="24h"), json=False)
-    return spent.seconds

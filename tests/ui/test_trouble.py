@@ -1,9 +1,5 @@
 """What is the matter with a cluster, said by each page: nothing to show, rights that are missing, an apiserver that is away, too much."""
 
-import json
-
-import pytest
-
 from fairlead.ui.reading.live import FRESH_S
 from tests.support import ui
 
@@ -28,7 +24,7 @@ def without_gpus():
 
 
 async def texts(lists, *paths, **options):
-    async with ui.reader(ui.source(ui.Apiserver(lists, **options))) as reader:
+    async with ui.pages(lists, **options) as reader:
         return [(status, check(text).text) for status, _, text in [await reader.get(path) for path in paths]]
 
 
@@ -64,16 +60,13 @@ async def test_a_viewer_without_any_right_reads_on_each_page_which_one_it_needs(
     assert "in namespace default" in found[2][1], "the context's namespace was tried, too"
 
 
-async def test_the_json_of_a_refusal_names_all_that_is_missing():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2), refused=EVERY_KIND))) as reader:
-        status, _, text = await reader.get("/?format=json")
-        assert status == 403
-        assert all(kind in json.loads(text)["message"] for kind in ("nodes", "resourceslices"))
-
-
 async def test_a_map_without_the_claims_of_others_says_that_free_may_be_held():
-    ((_, text),) = await texts(ui.a_cluster(6), "/", refused=["gangs", "pods", "resourceclaims"], own="team-1")
+    (_, text), (_, gangs) = await texts(
+        ui.a_cluster(6), "/", "/gangs", refused=["gangs", "pods", "resourceclaims"], own="team-1"
+    )
     assert "devices that claims of other namespaces hold are shown as free" in text
+    assert "gangs of other namespaces than team-1: you may not list them" in gangs
+    assert "team-1/run-1" in gangs
     ((_, text),) = await texts(ui.a_cluster(6), "/")
     assert "shown as free" not in text
 
@@ -96,22 +89,3 @@ async def test_an_apiserver_that_is_away_for_a_minute_is_said_on_every_page_and_
         times.now += FRESH_S
         for path in paths:
             assert "does not answer" not in (await reader.get(path))[2]
-
-
-@pytest.mark.slow
-async def test_ten_thousand_waiting_gangs_are_counted_paged_and_found():
-    lists = ui.a_cluster(20, waiting=10_000, queues=40)
-    (_, first), (_, last), (_, beyond), (_, one), (_, none) = await texts(
-        lists,
-        "/gangs?phase=Waiting",
-        "/gangs?phase=Waiting&page=100",
-        "/gangs?page=9999",
-        "/gangs?text=wait-07777",
-        "/gangs?text=nosuch",
-    )
-    assert "10000 Waiting" in first
-    assert "page 1 of 100" in first
-    assert "9901 to 10000 of 10000" in last
-    assert "team-0/run-0" in beyond
-    assert "1 to 1 of 1" in one
-    assert "None of 10" in none

@@ -11,10 +11,8 @@ from fairlead.cli.views import gangs as gang_list
 from fairlead.cli.views import queues as queue_list
 from fairlead.ui.model import gangs, holders, plain_pods, queues, runs
 from fairlead.ui.model.explanations import queue_explanation
-from fairlead.ui.model.facts import Facts, Holder
-from fairlead.ui.model.past import Past
-from fairlead.ui.model.redaction import Redaction
-from fairlead.ui.model.scope import Scope, restrict
+from fairlead.ui.model.facts import Facts, Holder, Past
+from fairlead.ui.model.scope import Redaction, Scope, restrict
 from tests.controller.report.series import allocated
 from tests.support import ui
 

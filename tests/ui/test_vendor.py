@@ -31,7 +31,7 @@ def test_nothing_is_vendored_that_the_lock_does_not_name_and_pages_load_nothing_
 
 
 async def test_a_page_and_all_that_it_loads_is_less_than_100_kb():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(500, waiting=5000)))) as reader:
+    async with ui.pages(ui.a_cluster(500, waiting=5000)) as reader:
         for path in ("/", "/?node=node-004", "/queues", "/gangs", "/gangs/team-0/wait-00000"):
             _, _, page = await reader.get(path)
             loaded = re.findall(r'(?:src|href)="(/(?:style\.css|icon\.svg|vendor/[^"?]+)[^"]*)"', page)
@@ -43,22 +43,3 @@ async def test_a_page_and_all_that_it_loads_is_less_than_100_kb():
                 assert "immutable" in headers["Cache-Control"] or "icon" in each
                 texts.append(text)
             assert sum(len(gzip.compress(text.encode(), 6)) for text in texts) < PAGE_MAX, path
-
-
-async def test_scripts_are_sent_as_they_are():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
-        for name in render.SCRIPTS:
-            status, headers, text = await reader.get(f"/vendor/{name}")
-            assert status == 200
-            assert headers["Content-Type"].startswith("text/javascript")
-            assert text.encode() == (VENDOR / name).read_bytes()
-        assert (await reader.get("/vendor/vendor.lock"))[0] == 404
-
-
-async def test_the_policy_lets_pages_run_the_servers_own_scripts_and_nothing_else():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
-        _, headers, _ = await reader.get("/")
-        policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
-        assert policy["default-src"] == "'none'"
-        assert policy["script-src"] == policy["connect-src"] == "'self'"
-        assert "unsafe" not in headers["Content-Security-Policy"]

@@ -12,12 +12,11 @@ from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.ui.model.scope import EVERYTHING
-from fairlead.ui.model.what_if_form import Form, why_not
-from fairlead.ui.reading import computing
-from fairlead.ui.reading.computing import Computing, NoAnswerError, ReaderGoneError, Where
 from fairlead.ui.reading.file import FileSource
+from fairlead.ui.serve import what_if
+from fairlead.ui.serve.what_if import Computing, NoAnswerError, ReaderGoneError, Where
 from fairlead.ui.what_if import child
-from fairlead.ui.what_if.question import Question
+from fairlead.ui.what_if.question import Form, Question, why_not
 from tests.support import ui
 from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -67,7 +66,7 @@ class Here(Computing):
     async def _run(self, question, gone):
         asked = json.loads(json.dumps({"where": self._where.as_json(), "question": asdict(question)}))
         found = await asyncio.to_thread(child._answer, asked)
-        return computing._read(json.dumps(found).encode(), b"", 0)
+        return what_if._read(json.dumps(found).encode(), b"", 0)
 
 
 def served(snapshot, computing=None):
@@ -168,12 +167,6 @@ async def test_a_question_of_another_site_is_refused(snapshot):
             assert answer.status == 415
 
 
-async def test_a_form_that_is_too_large_is_said(snapshot):
-    async with served(snapshot) as reader:
-        status, _, text = await reader.post("/what-if", {"manifests": "#" * 70_000})
-        assert (status, "larger than the server reads" in check(text).text) == (413, True)
-
-
 def running(code: str, **options) -> Computing:
     return Computing(Where(), command=(sys.executable, "-c", code), **options)
 
@@ -226,11 +219,6 @@ async def test_a_viewer_has_one_question_at_a_time_and_others_have_theirs():
     assert await quick.answer(QUESTION, lambda: False, "alice") == {"json": 1}
     assert await mine == {"json": 1}
     assert await quick.answer(QUESTION, lambda: False, "system:serviceaccount:red:robot-2") == {"json": 1}
-
-
-async def test_a_turn_is_given_on():
-    quick = running("import json, sys, time; sys.stdin.read(); time.sleep(0.3); print(json.dumps({'json': 1}))")
-    assert await asyncio.gather(*(quick.answer(QUESTION, lambda: False) for _ in range(3))) == [{"json": 1}] * 3
 
 
 async def test_a_process_that_dies_is_said_with_its_last_word(caplog):
@@ -289,6 +277,6 @@ async def test_names_are_text():
 
 
 async def test_without_computing_the_page_names_the_command():
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster()))) as reader:
+    async with ui.pages() as reader:
         status, _, text = await reader.get("/what-if")
         assert (status, "fairlead what-if" in check(text).text) == (200, True)

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fairlead.history.facts.snapshot_file import dump
-from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.file import FileSource
+from fairlead.ui.serve.what_if import Computing, Where
 from tests.support import cpu, ui
 from tests.support.engine.world import h100_world
 

@@ -1,11 +1,9 @@
 """Examples and the table's verdicts through kubectl, the sandbox's apiserver and the running webhook: refused, warned, patched."""
 
 import asyncio
-import importlib.util
 import json
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.release import NEWEST, Release
+from tests.webhook import verdict_table as table
 from tests.webhook.conftest import Cluster, served
 
 Json = dict[str, Any]
@@ -35,19 +34,6 @@ RESOURCES = {
 
 PRUNED = {"Policies themselves: an unknown field is refused"}
 """An apiserver drops unknown fields of custom kinds before a webhook sees them, unless asked for strict validation."""
-
-
-def _table() -> Any:
-    spec = importlib.util.spec_from_file_location("verdict_table", Path(__file__).parent / "verdict_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["verdict_table"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-table = _table()
 
 
 async def kubectl(cluster: Any, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
@@ -159,20 +145,6 @@ async def test_the_table_holds_on_an_apiserver(with_groups: Cluster) -> None:
                 await cluster.admin.delete(TENANCY_POLICIES, policy["metadata"]["name"])
     assert different == []
     assert len(rows) > 60
-
-
-async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
-    shown = {}
-    async with cluster.webhook():
-        await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
-        for name, case in table.cases():
-            if name in {"Pods: a member without a size is refused", "Pods: a misspelt annotation is a warning"}:
-                shown[name] = await kubectl(cluster, "create", "-f", "-", stdin=json.dumps(case["object"]))
-    refused, warned = shown.values()
-    assert refused[0] == 1
-    assert "Pod ml/train: metadata.annotations[fairlead.dev/gang-size]: is missing" in refused[2]
-    assert warned[0] == 0
-    assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: no program reads this" in warned[2]
 
 
 TEMPLATE_WAY: Json = {

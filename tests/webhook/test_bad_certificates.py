@@ -17,7 +17,7 @@ from fairlead.kube.resources import EVENTS, PODS, SECRETS, raw
 from fairlead.webhook import app
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import Material
-from fairlead.webhook.certificates.secret import SECRET
+from fairlead.webhook.certificates.served import SECRET
 from fairlead.webhook.options import WebhookOptions
 from tests.support.sandbox import until
 from tests.webhook.conftest import SERVICE_ACCOUNTS

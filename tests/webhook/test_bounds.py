@@ -94,20 +94,6 @@ class TestBeyond:
         assert f"{field} counts as 1" in warnings(facts(), make(**asked))
 
 
-@pytest.mark.parametrize("text", ["-5m", "NaN", "1e9s", "inf", "9" * 100_000, "5"])
-@pytest.mark.parametrize("key", [names.MIN_RUNTIME, names.CHECKPOINT_GRACE])
-def test_what_is_no_duration_is_refused_in_a_short_message(key: str, text: str) -> None:
-    said = message(facts(), pod({key: text}))
-    assert f"metadata.annotations[{key}]: " in said
-    assert "is no duration: write a number with a unit" in said
-    assert len(said) < 400
-
-
-def test_within_the_bounds_nothing_is_said() -> None:
-    known = facts(policies=(policy(maxMinRuntime="1h", maxCheckpointGrace="5m", maxTerminationGrace="10m"),))
-    assert warnings(known, pod({names.MIN_RUNTIME: "1h", names.CHECKPOINT_GRACE: "5m"}, 600)) == ""
-
-
 @pytest.mark.parametrize("priority", [1001, 2_000_001_000])
 def test_a_priority_beyond_the_bound_is_refused(priority: int) -> None:
     """As the apiserver has resolved the class before it asks."""

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook.certificates import authority, soundness, tls
+from fairlead.webhook.certificates import authority, served
 from fairlead.webhook.certificates.authority import (
     AUTHORITY_LIFE,
     PROPAGATION,
@@ -28,7 +28,7 @@ from fairlead.webhook.certificates.authority import (
     Pair,
     advance,
 )
-from fairlead.webhook.certificates.secret import SECRET, CertificateSecret
+from fairlead.webhook.certificates.served import SECRET, CertificateSecret
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 HOSTS = ("fairlead-webhook.fairlead-system.svc", "127.0.0.1")
@@ -60,14 +60,9 @@ def test_serving_it_writes_to_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_
     opened: list[str] = []
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     monkeypatch.setattr(context, "load_cert_chain", opened.append, raising=False)
-    tls.load(context, authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
+    served.load(context, authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
     assert [path.startswith("/proc/self/fd/") for path in opened] == [True]
-    tls.tls_context(authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
-
-
-def test_nothing_is_due_for_most_of_its_life() -> None:
-    material = authority.new_material(HOSTS, NOW)
-    assert advance(material, HOSTS, NOW + SERVER_LIFE / 2) is material
+    served.tls_context(authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
 
 
 def test_the_certificate_is_renewed_by_the_same_authority_with_a_third_of_its_life_left() -> None:
@@ -77,13 +72,6 @@ def test_the_certificate_is_renewed_by_the_same_authority_with_a_third_of_its_li
     assert renewed.server != material.server
     assert renewed.bundle == material.bundle
     assert renewed.server.ends == later + SERVER_LIFE
-
-
-def test_another_host_means_another_certificate() -> None:
-    material = authority.new_material(HOSTS[:1], NOW)
-    renewed = advance(material, HOSTS, NOW + MINUTE)
-    assert authority.hosts_of(renewed.server) == HOSTS
-    assert renewed.bundle == material.bundle
 
 
 def test_a_successor_is_trusted_before_it_signs_and_the_old_one_goes_last() -> None:
@@ -122,13 +110,6 @@ def test_material_that_no_client_could_verify_is_recreated() -> None:
     mixed = Material(authorities=mine.authorities, server=other.server)
     assert advance(mixed, HOSTS, NOW + MINUTE).issuer is not None
     assert advance(mine, HOSTS, NOW + AUTHORITY_LIFE * 2).issuer is not None
-
-
-def test_bad_pem_is_an_error_that_names_it() -> None:
-    with pytest.raises(CertificateError, match="the certificate cannot be read"):
-        _ = Pair("nonsense", "nonsense").x509
-    with pytest.raises(CertificateError, match="the private key cannot be read"):
-        _ = Pair("nonsense", "nonsense").private_key
 
 
 def test_services_have_their_names_and_invalid_ones_are_refused() -> None:
@@ -183,16 +164,6 @@ async def test_replicas_that_start_together_agree() -> None:
     assert cluster.writes == 1
 
 
-async def test_replicas_that_renew_together_agree() -> None:
-    cluster = Secrets()
-    first = await keeper(cluster).material()
-    later = NOW + SERVER_LIFE * 5 / 6
-    found = await asyncio.gather(*(keeper(cluster, now=later).material() for _ in range(5)))
-    assert len(set(found)) == 1
-    assert found[0] != first
-    assert cluster.writes == 2
-
-
 async def test_replicas_reached_by_different_names_share_a_certificate_for_all() -> None:
     cluster = Secrets()
     await keeper(cluster, "a.example.com").material()
@@ -207,17 +178,6 @@ async def test_no_secret_is_an_error_that_says_what_to_do() -> None:
     cluster.stored = None
     with pytest.raises(CertificateError, match=r"fairlead-webhook-tls: is not there.*run `helm upgrade`, or apply"):
         await keeper(cluster).material()
-
-
-@pytest.mark.parametrize(
-    "data", [None, {}, {"authorities.json": "!"}, {"tls.crt": "x", "tls.key": "x", "authorities.json": ""}]
-)
-async def test_a_secret_that_cannot_be_read_is_recreated(data: Any) -> None:
-    cluster = Secrets()
-    await keeper(cluster).material()
-    assert cluster.stored is not None
-    cluster.stored["data"] = data
-    assert (await keeper(cluster).material()).issuer is not None
 
 
 def encoded(**texts: str) -> dict[str, str]:
@@ -282,16 +242,9 @@ async def test_a_bad_secret_is_overwritten_with_the_last_good_material_and_repor
     started = CertificateSecret(client=cluster, hosts=HOSTS, now=lambda: NOW, report=told.append)
     made = await started.material()
     assert made != good
-    assert (made.issuer is not None, soundness.fault(made, NOW)) == (True, None)
+    assert (made.issuer is not None, served.fault(made, NOW)) == (True, None)
     assert told[1].endswith("; making a new one")
     assert await running.material() == made, "replicas agree again"
-
-
-async def test_an_expired_secret_is_renewed_and_no_fault(told: list[str]) -> None:
-    cluster = Secrets()
-    await keeper(cluster, now=NOW - AUTHORITY_LIFE * 2).material()
-    made = await CertificateSecret(client=cluster, hosts=HOSTS, now=lambda: NOW, report=told.append).material()
-    assert (made.server.ends, told) == (NOW + SERVER_LIFE, [])
 
 
 async def test_further_keys_of_the_secret_are_kept() -> None:
@@ -304,14 +257,6 @@ async def test_further_keys_of_the_secret_are_kept() -> None:
     await keeper(cluster, now=NOW + SERVER_LIFE * 5 / 6).material()
     assert cluster.writes == 2
     assert (cluster.stored["data"]["later"], cluster.stored["immutable"]) == ("/w==", False)
-
-
-async def test_pem_that_cannot_be_read_is_recreated() -> None:
-    cluster = Secrets()
-    await keeper(cluster).material()
-    assert cluster.stored is not None
-    cluster.stored["data"]["tls.crt"] = base64.b64encode(b"garbage").decode()
-    assert (await keeper(cluster).material()).issuer is not None
 
 
 async def test_a_secret_that_changes_all_the_time_is_an_error() -> None:

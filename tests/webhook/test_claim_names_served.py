@@ -6,17 +6,16 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api import claim_sources, names
 from fairlead.kube import errors
-from fairlead.kube.client import Client, Patch
+from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
-from fairlead.webhook.certificates.mounted import MountedCertificate
-from fairlead.webhook.certificates.signing import signing_key
+from fairlead.webhook.certificates.authority import signing_key
+from fairlead.webhook.certificates.served import MountedCertificate
 from tests.support.webhook import review
 
 Json = dict[str, Any]
@@ -67,59 +66,6 @@ async def test_a_pod_names_its_claim_and_the_record_is_signed(cluster: Cluster) 
             await cluster.alice.create(raw(PODS), again(stored, "train-3"))
     async with cluster.webhook():  # restarted
         await cluster.alice.create(raw(PODS), again(stored, "train-4"))
-
-
-async def test_a_dry_run_answers_alike_and_leaves_no_trace(cluster: Cluster) -> None:
-    async with cluster.webhook():
-        await cluster.alice.create(raw(RESOURCE_CLAIM_TEMPLATES), TEMPLATE)
-        seen = await cluster.alice.create(raw(PODS), pod(), dry_run=True)
-        assert seen["spec"]["resourceClaims"][0]["resourceClaimName"].startswith("train-0-gpu-")
-        stored = await cluster.alice.create(raw(PODS), pod())
-        assert seen["spec"]["resourceClaims"] != stored["spec"]["resourceClaims"], "each call makes up names anew"
-        assert (await cluster.admin.list(raw(RESOURCE_CLAIMS))).items == []
-
-
-async def test_records_are_forged_by_no_user_and_changed_by_none(cluster: Cluster) -> None:
-    controller = cluster.kubeconfig(names.CONTROLLER_USER, cluster.service_accounts)
-    async with cluster.webhook(), Client.connect(controller) as ours:
-        await cluster.alice.create(raw(RESOURCE_CLAIM_TEMPLATES), TEMPLATE)
-        stored = await cluster.alice.create(raw(PODS), pod())
-        forged = again(stored, "forged")
-        sources = claim_sources.read(forged["metadata"]["annotations"])
-        value = claim_sources.annotation(sources, namespace="ml", owner_uid=OWNER["uid"], key=b"")
-        forged["metadata"]["annotations"] = {names.CLAIM_SOURCES: value}
-        with pytest.raises(errors.ApiError, match="was not written by the webhook"):
-            await cluster.alice.create(raw(PODS), forged)
-        for client in (cluster.alice, ours, cluster.admin):
-            for change in (None, value):
-                patch = {"metadata": {"annotations": {names.CLAIM_SOURCES: change}}}
-                with pytest.raises(errors.ApiError, match="is written once, when the webhook admits the pod"):
-                    await client.patch(raw(PODS), "train-0", patch, namespace="ml", kind=Patch.MERGE)
-
-
-async def test_a_copy_gets_claims_of_its_own(cluster: Cluster) -> None:
-    async with cluster.webhook():
-        await cluster.alice.create(raw(RESOURCE_CLAIM_TEMPLATES), TEMPLATE)
-        stored = await cluster.alice.create(raw(PODS), pod())
-        copy = await cluster.alice.create(raw(PODS), again(stored, "copy", owned=False))
-    assert copy["spec"]["resourceClaims"] == [{"name": "gpu", "resourceClaimTemplateName": "h100"}]
-    assert names.CLAIM_SOURCES not in (copy["metadata"].get("annotations") or {})
-
-
-async def test_marks_of_the_controller_come_off_and_stay_off_every_pod(cluster: Cluster) -> None:
-    """H4: the claim comes later, so the pod is not managed when it is made."""
-    forged = {names.RELEASED_AT: "2099-01-01T00:00:00Z"}
-    spec = {"nodeName": "n1", "resourceClaims": [{"name": "gpu", "resourceClaimName": "later"}]}
-    body = pod(limits={}, owned=False)
-    body["metadata"]["annotations"] = dict(forged)
-    body["spec"] |= spec
-    async with cluster.webhook():
-        stored = await cluster.alice.create(raw(PODS), body)
-        assert names.RELEASED_AT not in (stored["metadata"].get("annotations") or {})
-        with pytest.raises(errors.ApiError, match="only the controller writes them"):
-            await cluster.alice.patch(
-                raw(PODS), "train-0", {"metadata": {"annotations": forged}}, namespace="ml", kind=Patch.MERGE
-            )
 
 
 def counted(text: str) -> dict[tuple[str, str], int]:

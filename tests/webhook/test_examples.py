@@ -82,7 +82,3 @@ def test_an_example_is_admitted(document: Json) -> None:
         assert stored["metadata"].get("annotations", {}).get(names.GANG_SIZE, "").isdigit() == of_gang
     if stored["kind"] == "Pod":
         assert stored["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
-
-
-def test_there_are_examples() -> None:
-    assert len(FILES) >= 6

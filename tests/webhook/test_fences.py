@@ -114,13 +114,6 @@ async def test_the_claim_controller_takes_devices_back(cluster: Cluster) -> None
         assert "allocation" not in freed.get("status", {})
 
 
-async def test_kube_scheduler_allocates_other_drivers_devices_as_ever(cluster: Cluster) -> None:
-    async with cluster.client("admin") as admin, cluster.client(SCHEDULER) as scheduler:
-        made = await claim(admin)
-        made = await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, "nic.example.com"), subresource="status")
-        await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, None), subresource="status")
-
-
 def slice_(node: str, driver: str = names.DRIVER) -> Json:
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
@@ -156,12 +149,6 @@ async def test_a_drivers_token_takes_no_other_nodes_pool(cluster: Cluster) -> No
         body = {"spec": {"pool": taking["spec"]["pool"]}}
         with pytest.raises(errors.ApiError):
             await driver.patch(raw(RESOURCE_SLICES), made["metadata"]["name"], body)
-
-
-async def test_a_driver_without_a_node_announces_nothing(cluster: Cluster) -> None:
-    async with cluster.client(names.DRIVER_USER, *GROUPS) as driver:
-        with pytest.raises(errors.ApiError):
-            await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
 
 
 async def test_only_controllers_take_the_finalizer_off_a_claim_that_holds_devices(cluster: Cluster) -> None:

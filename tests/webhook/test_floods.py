@@ -17,23 +17,21 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from fairlead.webhook.certificates import authority
-from fairlead.webhook.certificates.tls import tls_context
+from fairlead.webhook.certificates.served import tls_context
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.serve import listener as listening
-from fairlead.webhook.serve.limited_log import WINDOW_S, LimitedLog
-from fairlead.webhook.serve.limits import Limits
-from fairlead.webhook.serve.listener import Listener, places
+from fairlead.webhook.serve import sockets
+from fairlead.webhook.serve.limits import SHARES_S, WINDOW_S, LimitedLog, Limits, Turns
 from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.server import Server
-from fairlead.webhook.serve.turns import SHARES_S, Turns
+from fairlead.webhook.serve.sockets import Listener, places
 from tests.support.webhook import decoded_answer, facts
-from tests.webhook.test_attacks import envelope, pod
+from tests.webhook.test_server import envelope
 
 CLIENTS = 60
 """Three times the places."""
 LIMITS = Limits(connections=20, body_bytes=256 * 1024, buffered_bytes=1024 * 1024)
-BODY = envelope(pod())
+BODY = envelope()
 POST = b"POST /mutate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 PATIENCE_S = 30
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -273,7 +271,7 @@ async def test_reviews_that_wait_for_the_apiserver_are_bounded_in_number_and_byt
         raise AssertionError
 
     async def asks(site: Site) -> None:
-        body = envelope(pod(annotations={"a": "x" * 100_000}))
+        body = envelope({"metadata": {"annotations": {"a": "x" * 100_000}}, "spec": {"containers": []}})
         async with connected(site, tls=True) as (reader, writer):
             writer.write(POST % len(body) + body)
             await reader.read()
@@ -310,7 +308,7 @@ async def test_requests_that_a_client_has_left_behind_are_not_judged() -> None:
 
 async def test_without_descriptors_accepting_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """No loop of failures, no end: a connection is given up, and the next one is accepted."""
-    monkeypatch.setattr(listening, "PAUSE_S", 0.05)
+    monkeypatch.setattr(sockets, "PAUSE_S", 0.05)
     fails = 3
     tries = 0
 
@@ -350,7 +348,7 @@ def test_connections_leave_descriptors_to_the_process(monkeypatch: pytest.Monkey
     assert places(1024) == 128
     limit[0] = (1024, 524_288)
     assert places(1024) == 1024
-    assert limit[0] == (listening.WANTED, 524_288), "the soft limit is raised"
+    assert limit[0] == (sockets.WANTED, 524_288), "the soft limit is raised"
 
 
 def test_a_flood_of_requests_makes_no_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,8 +13,7 @@ from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.webhook.handlers import dispatch
-from fairlead.webhook.review.facts import GangMember
-from fairlead.webhook.review.needs import needs
+from fairlead.webhook.review.facts import GangMember, needs
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
@@ -113,15 +112,6 @@ class TestQueue:
         for path in templates:
             assert labels_of(stored, *path).items() >= KUEUE_QUEUE.items()
 
-    def test_a_trainjob_propagates_it_to_its_jobset(self) -> None:
-        stored, _ = admitted(workload("TrainJob", {"runtimeRef": {"name": "torch"}}), facts())
-        assert stored["spec"]["labels"] == KUEUE_QUEUE
-
-    def test_kueues_old_annotation_and_volcanos_are_propagated_too(self) -> None:
-        for key in (names.KUEUE_QUEUE, names.VOLCANO_QUEUE, names.VOLCANO_QUEUE_2):
-            stored, _ = admitted(job(labels={}, metadata={"annotations": {key: "team"}}), facts())
-            assert stored["spec"]["template"]["metadata"]["annotations"][key] == "team"
-
     def test_where_there_is_no_queue_of_that_name_a_warning_says_what_counts(self) -> None:
         spec: Json = {"namespaceSelector": {}}
         known = facts(queues={"team": Queue.stored({"metadata": {"name": "team"}, "spec": spec})})
@@ -141,39 +131,6 @@ class TestQueue:
         assert not any("user-queue" in each for each in verdict.warnings)  # the LocalQueue is meant, and counts
         _, verdict = admitted(pod(labels={names.KUEUE_QUEUE: "team"}), known)
         assert verdict.warnings == ()
-
-
-class TestWhole:
-    """Kueue admits a Job whole or not at all."""
-
-    def test_one_pod_is_no_gang(self) -> None:
-        stored, _ = admitted(job(parallelism=1, completions=9), facts())
-        assert "annotations" not in stored["spec"]["template"]["metadata"]
-
-    def test_the_label_on_the_template_alone_makes_no_gang(self) -> None:
-        body = job(labels={})
-        body["spec"]["template"]["metadata"] = {"labels": dict(KUEUE_QUEUE)}
-        stored, _ = admitted(body, facts())
-        assert "annotations" not in stored["spec"]["template"]["metadata"]
-
-    def test_a_generated_name_does_not_matter(self) -> None:
-        body = job()
-        body["metadata"] |= {"generateName": "sample-job-"}
-        del body["metadata"]["name"]
-        stored, _ = admitted(body, facts())
-        made = stored["spec"]["template"]["metadata"]["annotations"]
-        assert made[names.GANG].startswith("sample-job-")
-        assert made[names.GANG_SIZE] == "3"
-
-    def test_a_size_of_ours_comes_before_kueues(self) -> None:
-        annotations = {names.KUEUE_LEAST: "1", names.GANG_SIZE: "2"}
-        stored, _ = admitted(job(metadata={"annotations": annotations}), facts())
-        assert stored["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE] == "2"
-
-    def test_kueues_least_means_nothing_without_its_queue(self) -> None:
-        stored, verdict = admitted(job(labels={}, metadata={"annotations": {names.KUEUE_LEAST: "2"}}), facts())
-        assert verdict.allowed
-        assert "annotations" not in stored["spec"]["template"]["metadata"]
 
 
 class TestSuspended:
@@ -196,13 +153,6 @@ class TestSuspended:
         assert "spec.suspend: true is for Kueue to set to false, whose API is served" in verdict.warnings[0]
         assert not [text for text in admitted(job(), kueue)[1].warnings if "suspend" in text]
 
-    def test_so_are_other_kinds(self) -> None:
-        jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
-        assert not self.suspended(workload("JobSet", {"suspend": True, "replicatedJobs": jobs}))
-        workers = {"Worker": {"replicas": 2, "template": template()}}
-        body = workload("PyTorchJob", {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": workers})
-        assert not self.suspended(body, "spec", "runPolicy", "suspend")
-
     def test_one_that_is_not_kueues_stays(self) -> None:
         assert self.suspended(job(labels={}, suspend=True))
 
@@ -211,39 +161,10 @@ class TestSuspended:
         assert self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "JobSet"}]}))
         assert not self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "CronJob"}]}))
 
-    def test_what_is_suspended_later_stays(self) -> None:
-        jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
-        body = workload("JobSet", {"suspend": True, "replicatedJobs": jobs})
-        verdict = dispatch.mutate(review(body, operation="UPDATE", old=body), facts())
-        assert "/spec/suspend" not in {operation["path"] for operation in verdict.patch}
-
     def test_only_then_kueues_api_is_looked_up(self) -> None:
         assert needs(review(job(suspend=True))).apis == {names.KUEUE_API}
         assert needs(review(job())).apis == frozenset()
         assert needs(review(job(suspend=True), operation="UPDATE", old=job())).apis == frozenset()
-
-
-class TestScheduler:
-    """A manifest for a gang scheduler names it; the controller places its pods, and any scheduler can bind them."""
-
-    @pytest.mark.parametrize("name", ["volcano", "scheduler-plugins-scheduler"])
-    def test_the_clusters_own_binds(self, name: str) -> None:
-        stored, verdict = admitted(pod(schedulerName=name), facts())
-        assert stored["spec"]["schedulerName"] == "default-scheduler"
-        assert verdict.warnings[0].startswith(f"spec.schedulerName: '{name}' became default-scheduler: ")
-
-    def test_what_may_not_be_managed_is_left_alone(self) -> None:
-        unknown = [{"name": "gpu", "resourceClaimTemplateName": "comes-later"}]
-        stored, _ = admitted(pod(schedulerName="volcano", resourceClaims=unknown), facts())
-        assert stored["spec"]["schedulerName"] == "volcano"
-        body = job(suspend=True, pods={"schedulerName": "volcano", "resourceClaims": unknown})
-        stored, _ = admitted(body, facts())
-        assert stored["spec"]["suspend"] is True
-        assert stored["spec"]["template"]["spec"]["schedulerName"] == "volcano"
-
-    def test_any_other_is_left_alone(self) -> None:
-        stored, _ = admitted(pod(schedulerName="mine"), facts())
-        assert stored["spec"]["schedulerName"] == "mine"
 
 
 class TestMembers:
@@ -262,34 +183,11 @@ class TestMembers:
         _, verdict = admitted(pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP), known)
         assert f"metadata.labels[{names.KUEUE_QUEUE}]: 'user-queue', but member w-1" in verdict.message
 
-    def test_queues_that_contradict_although_the_size_is_elsewhere(self) -> None:
-        known = facts(gangs={("ml", "train"): (GangMember(name="w-1", queue="other"),)})
-        _, verdict = admitted(pod({names.VOLCANO_GROUP: "train", names.VOLCANO_QUEUE: "team"}), known)
-        assert f"metadata.annotations[{names.VOLCANO_QUEUE}]: 'team', but member w-1" in verdict.message
-
-    @pytest.mark.parametrize(
-        "member",
-        [pod({}, KUEUE_GROUP), pod({names.VOLCANO_GROUP: "group"}), pod(schedulingGroup={"podGroupName": "group"})],
-    )
-    def test_they_are_looked_up_by_any_systems_name(self, member: Json) -> None:
-        assert needs(review(member)).gangs == {("ml", "group")}
-
     def test_a_group_without_a_size_takes_that_of_its_members(self) -> None:
         known = facts(gangs={("ml", "group"): (GangMember(name="w-1", size=2),)})
         stored, verdict = admitted(pod({}, KUEUE_GROUP), known)
         assert verdict.allowed, verdict.message
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "2"
-
-    def test_a_native_podgroup_and_our_size_are_a_gang(self) -> None:
-        stored, verdict = admitted(pod({names.GANG_SIZE: "2"}, schedulingGroup={"podGroupName": "native"}), facts())
-        assert verdict.allowed, verdict.message
-        assert stored["metadata"]["annotations"] == {names.GANG: "native", names.GANG_SIZE: "2"}
-
-    def test_a_leaderworkersets_pods_stay_in_their_native_podgroup(self) -> None:
-        labels = {"leaderworkerset.sigs.k8s.io/name": "serve", "leaderworkerset.sigs.k8s.io/group-index": "0"}
-        stored, verdict = admitted(pod({}, labels, schedulingGroup={"podGroupName": "serve-0-abc"}), facts())
-        assert verdict.allowed, verdict.message
-        assert stored["metadata"]["annotations"] == {}
 
 
 class TestPolicies:
@@ -366,11 +264,3 @@ class TestUpdate:
         )
         verdict = self.update(old, annotations={names.VOLCANO_SIZE: "many"})
         assert f"metadata.annotations[{names.VOLCANO_SIZE}]: 'many' is no gang size" in verdict.message
-
-    def test_a_pod_that_is_not_gated_is_not_judged(self) -> None:
-        running = copy.deepcopy(self.OLD)
-        running["spec"]["schedulingGates"] = []
-        assert self.update(running, labels={names.KUEUE_GROUP_LABEL: None}).allowed
-
-    def test_the_controller_may(self) -> None:
-        assert self.update(self.OLD, labels={names.KUEUE_QUEUE: "x"}, username=names.CONTROLLER_USER).allowed

@@ -14,10 +14,9 @@ import pytest
 
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
-from fairlead.kube.resources import CLUSTER_ROLES, CONFIG_MAPS, GANGS, NAMESPACES, ROLE_BINDINGS, raw
+from fairlead.kube.resources import CLUSTER_ROLES, GANGS, ROLE_BINDINGS, raw
 from fairlead.sandbox.controllers.garbage import GarbageCollector
 from fairlead.sandbox.controllers.manager import account
-from fairlead.sandbox.controllers.namespace_controller import NamespaceController
 from tests.support.sandbox import until
 from tests.webhook.test_fences import Cluster, cluster
 
@@ -61,21 +60,6 @@ async def collector(cluster: Cluster) -> AsyncIterator[None]:
                 await loop
 
 
-async def collected(cluster: Cluster, admin: Client) -> None:
-    """Returns once the garbage collector has looked at all that was there before."""
-    await admin.create(
-        raw(CONFIG_MAPS), {"metadata": {"name": "doomed", "namespace": "ml", "ownerReferences": [ABSENT]}}
-    )
-    async with collector(cluster):
-
-        async def gone() -> bool:
-            return all(
-                each["metadata"]["name"] != "doomed" for each in (await admin.list(raw(CONFIG_MAPS), "ml")).items
-            )
-
-        await until(gone, what="the ConfigMap collected")
-
-
 WRITES: dict[str, tuple[Patch, Any]] = {
     "merge": (Patch.MERGE, {"metadata": {"ownerReferences": [ABSENT]}}),
     "json": (Patch.JSON, [{"op": "add", "path": "/metadata/ownerReferences", "value": [ABSENT]}]),
@@ -99,30 +83,6 @@ async def test_a_tenant_hands_no_gang_to_the_garbage_collector(cluster: Cluster,
         await alice.patch(raw(GANGS), NAME, {"metadata": {"labels": {"mine": "yes"}}}, namespace="ml")
 
 
-async def test_no_gang_is_created_with_an_owner_that_goes_before_its_hold(cluster: Cluster) -> None:
-    async with tenant(cluster) as (_, alice):
-        owner = await alice.create(raw(CONFIG_MAPS), {"metadata": {"name": "mine", "namespace": "ml"}})
-        reference = {**ABSENT, "name": "mine", "uid": owner["metadata"]["uid"]}
-        for metadata in ({"ownerReferences": [reference]}, {"finalizers": ["example.com/never"]}):
-            with pytest.raises(errors.Forbidden, match=REFUSED):
-                await gang(alice, hold=False, **metadata)
-
-
-async def test_a_held_gang_with_an_absent_owner_of_before_is_not_collected(cluster: Cluster) -> None:
-    """Written before the policy was there, or by a user who may."""
-    async with tenant(cluster) as (admin, _):
-        await gang(admin, ownerReferences=[ABSENT])
-        await collected(cluster, admin)
-        assert (await admin.get(raw(GANGS), NAME, "ml"))["spec"]["hold"]["protected"] is True
-        await admin.patch(raw(GANGS), NAME, {"spec": {"hold": None}}, namespace="ml")
-        async with collector(cluster):
-
-            async def gone() -> bool:
-                return not (await admin.list(raw(GANGS), "ml")).items
-
-            await until(gone, what="the Gang collected once it is resumed")
-
-
 async def test_who_may_hold_deletes_it_with_its_dependents(cluster: Cluster) -> None:
     async with tenant(cluster) as (admin, alice):
         await gang(admin)
@@ -136,21 +96,3 @@ async def test_who_may_hold_deletes_it_with_its_dependents(cluster: Cluster) -> 
                 return not (await admin.list(raw(GANGS), "ml")).items
 
             await until(gone, what="the Gang deleted in the foreground")
-
-
-async def test_a_namespace_goes_with_its_held_gangs(cluster: Cluster) -> None:
-    user = account("namespace-controller")
-    async with tenant(cluster) as (admin, _), cluster.client(user, "system:masters") as client:
-        await gang(admin)
-        loop = asyncio.create_task(NamespaceController(client, ca_pem="").run())
-        try:
-            await admin.delete(NAMESPACES, "ml")
-
-            async def gone() -> bool:
-                return all(each["metadata"]["name"] != "ml" for each in (await admin.list(raw(NAMESPACES))).items)
-
-            await until(gone, what="the namespace gone")
-        finally:
-            loop.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await loop

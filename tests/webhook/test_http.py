@@ -200,15 +200,6 @@ def test_any_split_of_any_stream_gives_the_same_answers(stream: bytes, cuts: lis
     assert whole == parts
 
 
-@RELAXED
-@given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
-def test_any_bytes_get_an_error_or_wait(noise: bytes, cuts: list[int]) -> None:
-    whole, parts = asyncio.run(whole_and_split(noise, cuts))
-    assert whole == parts
-    assert whole[1] in {"", "closed"}
-    assert not whole[2]
-
-
 # -- smuggling -------------------------------------------------------------------------------------------------------
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -287,12 +278,6 @@ def test_no_request_is_smuggled_in(payload: bytes, statuses: list[int]) -> None:
             assert len(client.statuses()) == 1
             assert client.statuses()[0] in statuses
             assert client.wire.ended == "closed"
-
-
-def test_a_tunnel_is_no_path_of_ours() -> None:
-    client = Client()
-    client.send(b"CONNECT /smuggled:443 HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert client.requests == [] or client.requests[0].method == "CONNECT"
 
 
 # -- limits ----------------------------------------------------------------------------------------------------------

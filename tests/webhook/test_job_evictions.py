@@ -8,15 +8,11 @@ from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from tests.support.webhook import admitted, facts
 
-from .test_jobs import TestCronJob, job
+from .test_jobs import job
 
 Json = dict[str, Any]
 IGNORE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 GANG = {names.GANG: "llm"}
-ALL = (
-    "restartPolicy: Never in the template, completionMode: Indexed, backoffLimitPerIndex: 3, "
-    "a podFailurePolicy rule with action Ignore for the condition DisruptionTarget"
-)
 
 
 def eviction_warnings(body: Json, **known: Any) -> list[str]:
@@ -56,21 +52,6 @@ def test_one_warning_says_what_happens_and_what_to_add(pods: int, spec: Json, sa
     (text,) = found
     assert text.startswith("spec: an evicted gang ")
     assert said in text
-
-
-def test_everything_that_is_missing_is_named_at_once() -> None:
-    body = job(GANG, parallelism=8, completions=8)
-    (text,) = eviction_warnings(body)
-    assert text.endswith(f"; add {ALL}")
-
-
-def test_a_job_that_is_no_gang_gets_none() -> None:
-    assert eviction_warnings(job(parallelism=8, completions=8)) == []
-
-
-def test_a_cronjob_is_told_where_its_job_is() -> None:
-    (text,) = eviction_warnings(TestCronJob.cron(GANG, parallelism=4, completions=4))
-    assert text.startswith("spec.jobTemplate.spec: an evicted gang comes back only after 80 s")
 
 
 def test_the_jobs_of_a_jobset_are_told_in_one_warning() -> None:

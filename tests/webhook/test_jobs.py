@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.handlers import dispatch
 from tests.support.webhook import admitted, facts, review
 
@@ -65,37 +64,6 @@ def test_the_size_is_what_runs_at_once(spec: Json, size: str) -> None:
     assert gang_annotations(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", **counted(size)}
 
 
-def test_a_size_that_is_given_stays() -> None:
-    given = {names.GANG: "llm", names.GANG_SIZE: "6"}
-    assert gang_annotations(job(given, parallelism=8)) == given
-
-
-def test_a_size_without_a_name_makes_the_job_a_gang_of_its_name() -> None:
-    assert gang_annotations(job({names.GANG_SIZE: "8"}, parallelism=8)) == {names.GANG: "train", names.GANG_SIZE: "8"}
-
-
-def test_a_job_without_annotations_is_no_gang() -> None:
-    assert gang_annotations(job(parallelism=8)) == {}
-
-
-def test_annotations_of_the_job_reach_its_pods() -> None:
-    own = {names.GANG: "llm", names.QUEUE: "ml", "example.com/x": "y"}
-    assert gang_annotations(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", **counted("4")}
-
-
-def test_the_jobs_queue_label_reaches_its_pods() -> None:
-    body = job({names.GANG: "llm"}, parallelism=2)
-    body["metadata"]["labels"] = {names.QUEUE: "ml"}
-    assert gang_annotations(body)[names.QUEUE] == "ml"
-
-
-def test_what_job_and_template_say_must_agree() -> None:
-    _, verdict = admitted(job({names.GANG: "a"}, own={names.GANG: "b"}), facts())
-    assert (
-        "Job ml/train: metadata.annotations[fairlead.dev/gang]: 'b', but the pod template says 'a'" in verdict.message
-    )
-
-
 def test_a_size_that_the_job_cannot_reach_alone_is_a_warning() -> None:
     _, verdict = admitted(job({names.GANG: "llm", names.GANG_SIZE: "8"}, parallelism=4), facts())
     assert verdict.allowed
@@ -116,36 +84,9 @@ def test_a_name_that_is_yet_to_be_generated_gives_the_gang_one_of_its_own() -> N
     assert made[names.GANG] not in str(verdict.patch), "two Jobs of one generateName are two gangs"
 
 
-def test_an_invalid_template_is_denied_at_once() -> None:
-    _, verdict = admitted(job({names.GANG: "L L M"}, legacy="0.5"), facts())
-    assert "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: 0.5 is not whole" in verdict.message
-    assert "spec.template.metadata.annotations[fairlead.dev/gang]: 'L L M' is no gang name" in verdict.message
-
-
-def test_the_jobs_requests_are_left_for_its_pods() -> None:
-    stored, verdict = admitted(job({names.GANG: "llm"}, legacy=2, parallelism=2), facts())
-    assert verdict.allowed
-    assert stored["spec"]["template"]["spec"] == template(None, legacy=2)["spec"]
-
-
-def test_an_unmanaged_job_is_left_alone() -> None:
-    body = job({names.GANG: "llm"})
-    body["spec"]["template"]["spec"]["resourceClaims"] = []
-    assert dispatch.mutate(review(body), facts()).patch == ()
-    assert dispatch.mutate(review(body), facts()).cause == "unmanaged"
-
-
 def test_an_update_of_a_job_is_left_alone() -> None:
     body = job({names.GANG: "llm"})
     assert dispatch.mutate(review(body, operation="UPDATE", old=body), facts()).patch == ()
-
-
-def test_a_policy_bounds_the_gang() -> None:
-    policy = TenancyPolicy.read({"metadata": {"name": "small"}, "spec": {"maxGangSize": 4}})
-    _, verdict = admitted(job({names.GANG: "llm"}, parallelism=8), facts(policies=(policy,)))
-    assert "TenancyPolicy small (maxGangSize): spec.template.metadata.annotations[fairlead.dev/gang-size]: 8" in (
-        verdict.message
-    )
 
 
 class TestCronJob:
@@ -160,17 +101,6 @@ class TestCronJob:
             "spec": {"jobTemplate": {"spec": inner}},
         }
 
-    def test_the_size_is_written_into_its_jobs_template(self) -> None:
-        stored, verdict = admitted(self.cron({names.GANG: "llm"}, parallelism=4), facts())
-        assert verdict.allowed
-        annotations = stored["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"]
-        assert annotations == {names.GANG: "llm", **counted("4", "CronJob/nightly")}
-
-    def test_each_run_is_a_gang_of_its_own(self) -> None:
-        owner = {"kind": "CronJob", "name": "nightly", "controller": True}
-        run = job({names.GANG: "llm", names.GANG_SIZE: "4"}, name="nightly-2901", owners=[owner], parallelism=4)
-        assert gang_annotations(run)[names.GANG] == "nightly-2901"
-
     def test_a_size_alone_is_left_for_the_runs(self) -> None:
         stored, verdict = admitted(self.cron({names.GANG_SIZE: "4"}, parallelism=4), facts())
         assert verdict.allowed
@@ -180,19 +110,6 @@ class TestCronJob:
     def test_an_update_is_judged(self) -> None:
         body = self.cron({names.GANG: "L L"})
         assert not dispatch.mutate(review(body, operation="UPDATE", old=copy.deepcopy(body)), facts()).allowed
-
-
-@pytest.mark.parametrize(
-    "spec", [{"template": 3}, {"parallelism": "8"}, {"template": {"metadata": {"annotations": []}}}]
-)
-def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Json) -> None:
-    body = job({names.GANG: "llm"})
-    body["spec"] |= spec
-    if "template" in spec and isinstance(spec["template"], dict):
-        body["spec"]["template"]["spec"] = template(None)["spec"]
-    verdict = dispatch.mutate(review(body), facts())
-    assert not verdict.allowed
-    assert "spec." in verdict.message
 
 
 RESERVED = (names.EVICT_AT, names.EVICTION, names.RELEASED_AT, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)

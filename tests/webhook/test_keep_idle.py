@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,6 @@ from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import admitted, facts, review
 
 from .test_pods import pod
-
-Json = dict[str, Any]
 
 
 def rejecting(mode: str = "Enforce") -> Facts:
@@ -35,12 +32,6 @@ def updated(before: str | None, after: str | None, known: Facts) -> Verdict:
     return dispatch.validate(review(new, operation="UPDATE", old=old), known)
 
 
-def test_it_may_be_written_where_no_policy_rejects_it() -> None:
-    stored, verdict = admitted(pod(annotations={names.KEEP_IDLE: "true"}), facts())
-    assert (verdict.allowed, stored["metadata"]["annotations"][names.KEEP_IDLE]) == (True, "true")
-    assert updated(None, "true", facts()).allowed
-
-
 @pytest.mark.parametrize(
     ("before", "after", "allowed"),
     [(None, "true", False), ("false", "true", False), ("true", "true", True), ("true", None, True), (None, "no", True)],
@@ -51,9 +42,3 @@ def test_a_policy_judges_what_is_added_to_a_pod_that_exists(
     verdict = updated(before, after, rejecting())
     assert verdict.allowed == allowed
     assert allowed or "Pod ml/train-0: TenancyPolicy no-idle (keepIdle): metadata.annotations" in verdict.message
-
-
-def test_a_policy_that_warns_warns() -> None:
-    verdict = dispatch.mutate(review(pod(annotations={names.KEEP_IDLE: "true"})), rejecting("Warn"))
-    assert verdict.allowed
-    assert any("keepIdle" in warning for warning in verdict.warnings)

@@ -49,45 +49,11 @@ def total(stored: Json) -> int:
     return sum(int(e["resourceClaimTemplateName"].rsplit("-", 1)[1]) for e in stored["spec"].get("resourceClaims", []))
 
 
-def test_a_limit_becomes_a_claim_and_the_rest_of_the_limits_stays() -> None:
-    stored, verdict = admitted(pod(container(count=2)), facts())
-    assert verdict.allowed
-    assert stored["spec"]["resourceClaims"] == [
-        {"name": "fairlead-gpu-0", "resourceClaimTemplateName": "fairlead-gpu-2"}
-    ]
-    (only,) = stored["spec"]["containers"]
-    assert only["resources"] == {
-        "limits": {"cpu": "2"},
-        "requests": {"cpu": "2"},
-        "claims": [{"name": "fairlead-gpu-0"}],
-    }
-    assert stored["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
-
-
 @pytest.mark.parametrize("count", [1, "1", "8", 32, "4e0", "2000m"])
 def test_whole_quantities_in_any_notation_are_counts(count: Any) -> None:
     stored, verdict = admitted(pod(container(count=count)), facts())
     assert verdict.allowed
     assert total(stored) in {1, 2, 4, 8, 32}
-
-
-def test_a_mig_limit_becomes_a_claim_for_that_profile() -> None:
-    stored, _ = admitted(pod(container(count=1, resource="nvidia.com/mig-1g.10gb")), facts())
-    assert stored["spec"]["resourceClaims"] == [
-        {"name": "fairlead-mig-1g-10gb-0", "resourceClaimTemplateName": "fairlead-mig-1g.10gb-1"}
-    ]
-
-
-def test_each_container_keeps_its_own_devices() -> None:
-    stored, _ = admitted(pod(container("a", 2), container("b"), container("c", 1)), facts())
-    assert shape(stored) == {"a": ["fairlead-gpu-2"], "b": [], "c": ["fairlead-gpu-1"]}
-
-
-def test_gpus_and_mig_devices_side_by_side() -> None:
-    both = container("a", 1)
-    both["resources"]["limits"]["nvidia.com/mig-1g.10gb"] = 2
-    stored, _ = admitted(pod(both), facts())
-    assert shape(stored) == {"a": ["fairlead-gpu-1", "fairlead-mig-1g.10gb-2"]}
 
 
 INIT = [
@@ -111,38 +77,6 @@ def test_init_containers_use_the_containers_devices_first(
     assert verdict.allowed
     assert total(stored) == held
     assert shape(stored)["i0"] == uses
-
-
-def test_init_containers_share_with_one_another() -> None:
-    stored, _ = admitted(
-        pod(container("m"), init=(container("i0", 2), container("i1", 2), container("i2", 3))), facts()
-    )
-    assert total(stored) == 3
-
-
-def test_a_sidecar_has_devices_of_its_own() -> None:
-    sidecar = container("s", 1, restartPolicy="Always")
-    stored, _ = admitted(pod(container("m", 1), init=(sidecar, container("i", 2))), facts())
-    assert total(stored) == 3
-    assert not set(uses_of(stored, "i")) & set(uses_of(stored, "s"))
-
-
-# Name, init containers in order (devices, whether it is a sidecar), containers; a line of the last is what Kubernetes counts.
-ORDERS = [
-    ("before the sidecar", ((8, False), (1, True)), (7,), 8),
-    ("after the sidecar", ((1, True), (8, False)), (7,), 9),
-    ("on both sides", ((4, False), (1, True), (2, False)), (2,), 4),
-    ("between two", ((1, True), (3, False), (2, True)), (1,), 4),
-    ("sidecars alone", ((1, True), (2, True)), (), 3),
-]
-
-
-@pytest.mark.parametrize(("what", "init", "main", "held"), ORDERS, ids=[row[0] for row in ORDERS])
-def test_only_the_sidecars_before_an_init_container_add_to_it(
-    what: str, init: tuple[tuple[int, bool], ...], main: tuple[int, ...], held: int
-) -> None:
-    stored = in_order(init, main)
-    assert total(stored) == held
 
 
 @given(
@@ -217,11 +151,6 @@ def test_what_cannot_be_is_denied_with_path_value_and_next_step(bad: Json, messa
     assert message in verdict.message
 
 
-@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/gpu-slice", "nvidia.com/gpumem", "nvidia.com"])
-def test_other_resources_are_left_alone(resource: str) -> None:
-    assert dispatch.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
-
-
 def test_a_share_is_a_claim_of_its_own_for_each_container() -> None:
     shared = "nvidia.com/gpu.shared"
     stored, verdict = admitted(
@@ -253,13 +182,6 @@ def test_a_product_label_of_shares_makes_nvidia_com_gpu_mean_one(product: str, t
     assert not stored["spec"].get("nodeSelector")
 
 
-def test_two_gpus_of_a_product_of_shares_keep_their_node_selector() -> None:
-    selector = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}
-    stored, verdict = admitted(pod(container(count=2), nodeSelector=selector), facts())
-    assert (shape(stored), stored["spec"]["nodeSelector"]) == ({"c": ["fairlead-gpu-2"]}, selector)
-    assert "stays a rule about nodes" in verdict.warnings[0]
-
-
 def test_where_no_managed_driver_has_nvidias_gpus_their_limits_are_left_to_the_device_plugin() -> None:
     known = facts(drivers=("gpu.amd.com", "gpu.intel.com"))
     body = pod(container(count=1))
@@ -272,20 +194,6 @@ def test_where_no_managed_driver_has_nvidias_gpus_their_limits_are_left_to_the_d
 
 def policy(**spec: Any) -> TenancyPolicy:
     return TenancyPolicy.read({"metadata": {"name": "p"}, "spec": spec})
-
-
-def test_a_policy_can_leave_them_to_the_device_plugin() -> None:
-    known = facts(policies=(policy(legacyRequests="Ignore"),))
-    for count in (1, 0, "0.5"):
-        body = pod(container(count=count))
-        assert dispatch.mutate(review(body), known).patch == ()
-        assert dispatch.validate(review(body), known).allowed
-
-
-def test_a_policy_can_deny_them() -> None:
-    known = facts(policies=(policy(legacyRequests="Reject"),))
-    _, verdict = admitted(pod(container(count=1)), known)
-    assert "TenancyPolicy p (legacyRequests): spec.containers[0].resources.limits[nvidia.com/gpu]" in verdict.message
 
 
 def test_a_limit_that_was_not_translated_is_denied_for_now() -> None:
@@ -311,14 +219,6 @@ def test_a_gpu_on_nodes_that_show_their_mig_devices_as_gpus_is_a_mig_device(chos
     assert not stored["spec"].get("nodeSelector")
     assert not stored["spec"].get("affinity", {}).get("nodeAffinity")
     assert names.LEGACY_GPU not in stored["spec"]["containers"][0]["resources"]["limits"]
-
-
-def test_several_products_of_one_profile_are_alternatives() -> None:
-    stored, _ = admitted(
-        pod(container(count=1), affinity=affinity(SINGLE, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb")), facts()
-    )
-    product = "product-nvidia-a100-sxm4-80gb.product-nvidia-h100-80gb-hbm3"
-    assert shape(stored) == {"c": [f"fairlead-mig-1g.10gb-1.{product}"]}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from fairlead.kube.client import Client
-from fairlead.webhook.cache.live_lookup import LiveLookup, LookupNeededError
+from fairlead.webhook.cache.informer_cache import LiveLookup, LookupNeededError
 from tests.support.webhook import review
 
 POD = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}}

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
-from fairlead.webhook.certificates.mounted import MountedCertificate
+from fairlead.webhook.certificates.served import MountedCertificate
 from fairlead.webhook.registration import configurations, registrar
 from fairlead.webhook.registration.configurations import Target
 

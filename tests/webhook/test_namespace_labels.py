@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.api import names
-from fairlead.kube import errors
-from fairlead.kube.client import Client, Patch
+from fairlead.kube.client import Client
 from fairlead.kube.resources import CLUSTER_ROLES, NAMESPACES, raw
 from fairlead.sandbox.cluster import Cluster
 from tests.support.tenants import GROUP, NAMESPACE, OWNER, with_tenants
@@ -18,14 +16,6 @@ from tests.webhook.test_fences import BINDINGS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Json = dict[str, Any]
-REFUSED = "metadata.labels: Namespace ml gets its queue and its policies by its labels"
-LABELS: tuple[Json, ...] = (
-    {names.IGNORE_LABEL: "true"},
-    {names.TENANT: "vision"},
-    {names.ADMIN_ACCESS_LABEL: "true"},
-    {"team": "vision"},
-    {"pod-security.kubernetes.io/enforce": None},
-)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -39,30 +29,6 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 async def labels(admin: Client) -> Json:
     found: Json = (await admin.get(raw(NAMESPACES), NAMESPACE))["metadata"]["labels"]
     return found
-
-
-@pytest.mark.parametrize("change", LABELS, ids=lambda change: next(iter(change)))
-@pytest.mark.parametrize("subresource", [None, "status", "finalize"])
-async def test_who_has_everything_in_a_namespace_changes_no_label_of_it(
-    cluster: Cluster, change: Json, subresource: str | None
-) -> None:
-    async with cluster.client(OWNER) as tenant, cluster.client() as admin:
-        before = await labels(admin)
-        body = {"metadata": {"labels": change}}
-        if subresource != "finalize":  # the apiserver takes PUT only there
-            for kind in (Patch.MERGE, Patch.STRATEGIC):
-                with pytest.raises(errors.Forbidden, match=REFUSED):
-                    await tenant.patch(raw(NAMESPACES), NAMESPACE, body, kind=kind, subresource=subresource)
-        if None not in change.values() and subresource is None:
-            applied = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": change}}
-            with pytest.raises(errors.Forbidden, match=REFUSED):
-                await tenant.patch(raw(NAMESPACES), NAMESPACE, applied, kind=Patch.APPLY, field_manager="x", force=True)
-        stored = await tenant.get(raw(NAMESPACES), NAMESPACE)
-        wanted = {key: value for key, value in {**stored["metadata"]["labels"], **change}.items() if value is not None}
-        forged = {**stored, "metadata": {**stored["metadata"], "labels": wanted}}
-        with pytest.raises(errors.Forbidden, match=REFUSED):
-            await tenant.replace(raw(NAMESPACES), forged, subresource=subresource)
-        assert await labels(admin) == before
 
 
 async def test_its_annotations_are_its_own_and_labels_are_those_of_who_may_change_all(cluster: Cluster) -> None:

@@ -16,8 +16,7 @@ from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import BadReviewError, Review, decode
-from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.needs import needs
+from fairlead.webhook.review.facts import Facts, needs
 from tests.support.webhook import facts, patched, review
 
 Json = dict[str, Any]

@@ -55,12 +55,6 @@ def test_a_scheduler_of_another_system_is_refused_there(scheduler: str, title: s
     assert verdict.message.startswith(f"Job ml/train: spec.template: Namespace ml is {owners.SYSTEMS[owner]}'s ")
 
 
-def test_the_coscheduling_plugins_scheduler_has_no_queues_and_is_replaced_there_too():
-    stored, verdict = admitted(pod(schedulerName="scheduler-plugins-scheduler"), of("fairlead"))
-    assert verdict.allowed
-    assert stored["spec"]["schedulerName"] == "default-scheduler"
-
-
 def test_a_namespace_of_a_scheduler_takes_no_pod_for_fairleads_devices_and_any_other():
     _, verdict = admitted(pod(), of("volcano"))
     assert verdict.message == (
@@ -110,12 +104,6 @@ def test_where_the_namespace_does_not_say_it_is_asked_to(body: Json, shown_by: s
     (said,) = (text for text in verdict.warnings if "lays claim" in text)
     assert f"({shown_by}), and nothing says whose Namespace ml is" in said
     assert said.endswith(f"write its label fairlead.dev/queue-system: fairlead or {system}")
-
-
-def test_volcanos_scheduler_is_replaced_where_the_namespace_does_not_say():
-    stored, verdict = admitted(pod(schedulerName="volcano"), facts())
-    assert stored["spec"]["schedulerName"] == "default-scheduler"
-    assert not [text for text in verdict.warnings if "lays claim" in text]
 
 
 def test_a_value_that_is_no_system_is_named_with_those_that_are():

@@ -13,10 +13,9 @@ import pytest_asyncio
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.kube.client import Client, Patch
+from fairlead.kube.client import Client
 from fairlead.kube.resources import PODS, raw
 from fairlead.sandbox.cluster import Cluster
-from fairlead.webhook.gangs.controller_keys import RESERVED
 from tests.support.tenants import NAMESPACE, OWNER, with_tenants
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -34,20 +33,6 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         meta = {"name": "p", "namespace": NAMESPACE, "annotations": {names.GANG: "g"}}
         await admin.create(raw(PODS), {"metadata": meta, "spec": spec})
         yield made
-
-
-@pytest.mark.parametrize("key", [*RESERVED, names.USER, names.GANG])
-async def test_no_user_writes_marks_with_a_pods_status(cluster: Cluster, key: str) -> None:
-    async with cluster.client(OWNER) as tenant:
-        for where in ("annotations", "labels"):
-            body = {"metadata": {where: {key: "x"}}}
-            for kind in (Patch.MERGE, Patch.STRATEGIC):
-                with pytest.raises(errors.Forbidden, match="only the Fairlead controller"):
-                    await tenant.patch(raw(PODS), "p", body, namespace=NAMESPACE, kind=kind, subresource="status")
-        stored = await tenant.get(raw(PODS), "p", NAMESPACE)
-        forged = {**stored, "metadata": {**stored["metadata"], "annotations": {key: "x"}}}
-        with pytest.raises(errors.Forbidden, match="only the Fairlead controller"):
-            await tenant.replace(raw(PODS), forged, subresource="status")
 
 
 @pytest.mark.parametrize("where", ["annotations", "labels"])
@@ -73,12 +58,3 @@ async def test_others_write_their_own_annotations_and_conditions_with_it(cluster
         body["status"] = {"conditions": [condition]}
         written = await tenant.patch(raw(PODS), "p", body, namespace=NAMESPACE, subresource="status")
         assert written["metadata"]["annotations"] == body["metadata"]["annotations"] | {names.GANG: "g"}
-
-
-async def test_the_controller_writes_its_marks_with_it(cluster: Cluster) -> None:
-    async with cluster.client(names.CONTROLLER_USER) as controller:
-        for value in ("2026-11-24T08:00:00Z", None):
-            body = {"metadata": {"annotations": {names.RELEASED_AT: value}}}
-            await controller.patch(
-                raw(PODS), "p", body, namespace=NAMESPACE, kind=Patch.STRATEGIC, subresource="status"
-            )

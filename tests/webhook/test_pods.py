@@ -9,7 +9,7 @@ from fairlead.api import names
 from fairlead.webhook.gangs.pod_gang import changed
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import Facts, GangMember
-from tests.support.webhook import admitted, claim_spec, facts, patched, review
+from tests.support.webhook import admitted, claim_spec, facts, review
 
 Json = dict[str, Any]
 GATE = {"name": names.ADMISSION_GATE}
@@ -42,19 +42,9 @@ def gates(stored: Json) -> list[str]:
 
 
 class TestGate:
-    def test_a_pod_that_asks_for_a_managed_device_is_gated(self) -> None:
-        stored, verdict = admitted(pod(), facts())
-        assert verdict.allowed
-        assert gates(stored) == [names.ADMISSION_GATE]
-
     def test_gates_of_others_stay_where_they_are(self) -> None:
         stored, _ = admitted(pod(schedulingGates=[{"name": "example.com/quota"}]), facts())
         assert gates(stored) == ["example.com/quota", names.ADMISSION_GATE]
-
-    def test_a_gate_that_is_there_is_not_added_again(self) -> None:
-        verdict = dispatch.mutate(review(pod(labels=REVIEWED, schedulingGates=[GATE])), facts())
-        assert verdict.allowed
-        assert verdict.patch == ()
 
     def test_a_gated_pod_is_labelled_and_keeps_the_label_of_its_template(self) -> None:
         for labels, wanted in ({}, names.REVIEWED_POD), (REVIEWED, names.REVIEWED_TEMPLATE):
@@ -63,22 +53,10 @@ class TestGate:
         other = dispatch.mutate(review(pod(template="nic")), facts())
         assert other.patch == (), "what is not managed gets none"
 
-    @pytest.mark.parametrize("template", [None, "nic"])
-    def test_an_unmanaged_pod_is_left_alone(self, template: str | None) -> None:
-        verdict = dispatch.mutate(review(pod(template=template)), facts())
-        assert (verdict.allowed, verdict.patch, verdict.warnings) == (True, (), ())
-
     def test_a_named_claim_counts_too(self) -> None:
         body = pod(template=None, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
         stored, _ = admitted(body, facts(claims={("ml", "shared"): claim_spec()}))
         assert gates(stored) == [names.ADMISSION_GATE]
-
-    def test_a_claim_that_does_not_exist_yet_is_gated_with_a_warning(self) -> None:
-        stored, verdict = admitted(pod(template="later"), facts())
-        assert gates(stored) == [names.ADMISSION_GATE]
-        assert verdict.warnings == (
-            "spec.resourceClaims[0]: ResourceClaimTemplate ml/later does not exist; the pod waits until it does",
-        )
 
     def test_an_unknown_class_is_gated_with_a_warning(self) -> None:
         stored, verdict = admitted(pod(), facts(templates={("ml", "h100"): claim_spec("later.example.com")}))
@@ -93,10 +71,6 @@ class TestGate:
         known = facts(drivers=("nic.example.com",))
         assert gates(admitted(pod(template="nic"), known)[0]) == [names.ADMISSION_GATE]
         assert dispatch.mutate(review(pod(template="h100")), known).patch == ()
-
-    def test_a_pod_that_chose_its_node_is_denied(self) -> None:
-        _, verdict = admitted(pod(nodeName="n1"), facts())
-        assert "Pod ml/train-0: spec.nodeName: 'n1': the controller places pods" in verdict.message
 
     def test_a_pod_that_chose_its_node_and_may_be_foreign_is_left_alone(self) -> None:
         # Kubernetes takes no gate on such a pod.
@@ -128,52 +102,7 @@ class TestGate:
         assert verdict.cause == "unmanaged"
 
 
-REFUSED = [
-    ({names.GANG: "llm"}, "gang-size]: is missing: write how many members gang 'llm' needs"),
-    ({names.GANG_SIZE: "8"}, "gang-size]: '8', but fairlead.dev/gang is missing"),
-    ({names.GANG: "llm", names.GANG_SIZE: "eight"}, "'eight' is no gang size"),
-    ({names.GANG: "L L M", names.GANG_SIZE: "8"}, "'L L M' is no gang name"),
-    ({names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "rack"}, "'rack' is no topology"),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "preferred:clique, required:block"},
-        "required:block comes after preferred:clique",
-    ),
-    ({names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "required:a, preferred:a"}, "a is named twice"),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "4"},
-        "has no effect without fairlead.dev/subgroup-t",
-    ),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "0", names.SUBGROUP_TOPOLOGY: "required:rack"},
-        "'0' is no subgroup size: write a whole number from 1",
-    ),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_SIZE: "4", names.SUBGROUP_TOPOLOGY: "required:rack"},
-        "the pod has no index by which it would be in a subgroup",
-    ),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP_TOPOLOGY: "required:rack"},
-        "no subgroup is named: write fairlead.dev/subgroup-size",
-    ),
-    (
-        {names.GANG: "llm", names.GANG_SIZE: "8", names.SUBGROUP: "a b", names.SUBGROUP_TOPOLOGY: "required:rack"},
-        "'a b' is no subgroup: use letters",
-    ),
-    ({names.MIN_RUNTIME: "soon"}, "'soon' is no duration"),
-]
-
-
 class TestGang:
-    def test_a_pod_without_annotations_is_a_gang_of_one_and_gets_none(self) -> None:
-        stored, _ = admitted(pod(), facts())
-        assert "annotations" not in stored["metadata"]
-
-    def test_a_member_keeps_what_it_says(self) -> None:
-        annotations = {names.GANG: "llm", names.GANG_SIZE: "8", names.QUEUE: "ml"}
-        stored, verdict = admitted(pod(annotations=annotations), facts())
-        assert verdict.allowed
-        assert stored["metadata"]["annotations"] == annotations
-
     def test_a_member_without_size_takes_that_of_the_others(self) -> None:
         known = facts(gangs={("ml", "llm"): (GangMember(name="train-1", size=8),)})
         stored, _ = admitted(pod(annotations={names.GANG: "llm"}), known)
@@ -184,14 +113,6 @@ class TestGang:
         body["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "controller": True}]
         stored, _ = admitted(body, facts(jobs={("ml", "train"): 4}))
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "4"
-
-    @pytest.mark.parametrize(("annotations", "message"), REFUSED, ids=[message for _, message in REFUSED])
-    def test_an_invalid_gang_is_denied(self, annotations: dict[str, str], message: str) -> None:
-        _, verdict = admitted(pod(annotations=annotations), facts())
-        assert not verdict.allowed
-        assert verdict.message.startswith("Pod ml/train-0: metadata.annotations[fairlead.dev/")
-        assert message in verdict.message
-        assert verdict.code == 422
 
     def test_a_size_that_disagrees_is_denied_and_the_member_named(self) -> None:
         known = facts(gangs={("ml", "llm"): (GangMember(name="train-0", size=4), GangMember(name="train-1", size=8))})
@@ -225,14 +146,6 @@ class TestGang:
         assert "'q2', but member a of gang ml/llm says 'q1'" in verdict.message
         assert "'preferred:rack', but member a" in verdict.message
 
-    def test_subgroups_that_disagree_are_denied(self) -> None:
-        member = GangMember(name="a", size=8, subgroup_size=4, subgroup_topology="required:rack")
-        said = {names.SUBGROUP_SIZE: "2", names.SUBGROUP_TOPOLOGY: "required:block", names.COMPLETION_INDEX: "3"}
-        annotations = {names.GANG: "llm", names.GANG_SIZE: "8", **said}
-        _, verdict = admitted(pod(annotations=annotations), facts(gangs={("ml", "llm"): (member,)}))
-        assert "'2', but member a of gang ml/llm says '4'; give all members one subgroup size" in verdict.message
-        assert "'required:block', but member a" in verdict.message
-
     @pytest.mark.parametrize(
         ("annotations", "labels"),
         [
@@ -255,16 +168,6 @@ class TestGang:
         _, verdict = admitted(pod(annotations=annotations), facts())
         assert verdict.allowed
         assert "has no effect on a pod that is in no gang" in verdict.warnings[0]
-
-    def test_a_misspelt_annotation_is_a_warning(self) -> None:
-        _, verdict = admitted(pod(annotations={"fairlead.dev/gangsize": "8"}), facts())
-        assert verdict.allowed
-        assert "did you mean fairlead.dev/gang-size?" in verdict.warnings[0]
-
-    def test_annotations_without_devices_are_a_warning(self) -> None:
-        verdict = dispatch.mutate(review(pod(template=None, annotations={names.GANG: "llm"})), facts())
-        assert verdict.patch == ()
-        assert "does not count as a member" in verdict.warnings[0]
 
 
 class TestUpdate:
@@ -302,11 +205,6 @@ class TestUpdate:
         what = "be removed" if gone else "become '4'"
         assert f"metadata.annotations[fairlead.dev/gang-size]: cannot {what}, it is '8' since" in verdict.message
 
-    def test_the_queue_label_is_immutable_too(self) -> None:
-        new = copy.deepcopy(self.OLD)
-        new["metadata"]["labels"] = {names.QUEUE: "other"}
-        assert "metadata.labels[fairlead.dev/queue]" in self.update(new).message
-
     def test_other_annotations_may_change(self) -> None:
         new = copy.deepcopy(self.OLD)
         new["metadata"]["annotations"]["example.com/note"] = "x"
@@ -319,33 +217,6 @@ class TestUpdate:
         assert self.update(new).allowed
 
 
-def test_the_review_is_never_changed() -> None:
-    body = pod(annotations={names.GANG: "llm", names.GANG_SIZE: "2"})
-    before = copy.deepcopy(body)
-    verdict = dispatch.mutate(review(body), facts())
-    assert verdict.patch
-    assert body == before
-    assert patched(body, verdict) != before
-
-
-def test_a_dry_run_is_answered_like_any_other() -> None:
-    assert dispatch.mutate(review(pod(), dry_run=True), facts()) == dispatch.mutate(review(pod()), facts())
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [[], "x", {"resourceClaims": {}}, {"schedulingGates": 3, "resourceClaims": [{"resourceClaimTemplateName": 3}]}],
-)
-def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Any) -> None:
-    body = pod() | {"spec": spec}
-    verdict = dispatch.mutate(review(body), facts())
-    assert (verdict.allowed, verdict.code) == (False, 422)
-    assert verdict.message.startswith("Pod ml/train-0: spec")
-
-
-UNMANAGED = [pod(template=None), pod(template="nic"), pod(template="later", nodeName="n1")]
-
-
 class TestControllerAnnotations:
     """They decide which pods are evicted, and for which devices are held."""
 
@@ -354,55 +225,8 @@ class TestControllerAnnotations:
         names.EVICT_AT: "2099-01-01T00:00:00Z",
     }
 
-    def test_they_are_removed_from_a_new_pod_with_a_warning(self) -> None:
-        stored, verdict = admitted(pod(annotations={"other": "stays"} | self.FORGED), facts())
-        assert verdict.allowed
-        assert stored["metadata"]["annotations"] == {"other": "stays"}
-        assert len([warning for warning in verdict.warnings if "only the controller writes this" in warning]) == 2
-
     def test_a_pod_that_still_carries_them_is_denied(self) -> None:
         body = pod(annotations=self.FORGED, schedulingGates=[GATE])
         verdict = dispatch.validate(review(body), facts())
         assert not verdict.allowed
         assert "fairlead.dev/released-at]: only the controller writes this; remove it" in verdict.message
-
-    @pytest.mark.parametrize(
-        "body", UNMANAGED, ids=["no claims", "another driver's", "on a node, with an unknown claim"]
-    )
-    def test_they_are_removed_from_pods_that_are_not_managed_yet(self, body: Json) -> None:
-        """Such a pod may hold a claim later, and would go first then."""
-        body = copy.deepcopy(body)
-        body["metadata"]["annotations"] = {"other": "stays"} | self.FORGED
-        stored, verdict = admitted(body, facts())
-        assert verdict.allowed
-        assert stored["metadata"]["annotations"] == {"other": "stays"}
-        assert gates(stored) == []
-        refused = dispatch.validate(review(body), facts())
-        assert (refused.allowed, refused.code, refused.cause) == (False, 422, "annotations")
-        assert "fairlead.dev/evict-at]: only the controller writes this; remove it" in refused.message
-
-    @pytest.mark.parametrize("key", [names.RELEASED_AT, names.EVICTION, names.EVICT_AT, names.CLAIMS_CORRECTED])
-    @pytest.mark.parametrize("body", [pod(schedulingGates=[GATE]), *UNMANAGED])
-    def test_only_the_controller_changes_them_later(self, body: Json, key: str) -> None:
-        marked = copy.deepcopy(body)
-        marked["metadata"]["annotations"] = {key: "2099-01-01T00:00:00Z"}
-        other = copy.deepcopy(body)
-        other["metadata"]["annotations"] = {key: "2100-01-01T00:00:00Z"}
-        leaving = copy.deepcopy(marked)
-        leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        for old, new in ((body, marked), (marked, body), (marked, other), (body, leaving)):
-            given = review(new, old=old, operation="UPDATE")
-            verdict = dispatch.validate(given, facts())
-            assert (verdict.allowed, verdict.cause) == (False, "annotations")
-            assert f"metadata.annotations[{key}]: only the controller writes this; leave it as it is" in verdict.message
-            by_us = review(new, old=old, operation="UPDATE", username=names.CONTROLLER_USER)
-            assert dispatch.validate(by_us, facts()).allowed
-
-    @pytest.mark.parametrize("username", ["alice", names.CONTROLLER_USER])
-    def test_the_sources_of_claims_change_for_no_user(self, username: str) -> None:
-        old, new = pod(annotations={names.CLAIM_SOURCES: "{}"}), pod()
-        for before, after in ((old, new), (new, old)):
-            given = review(after, old=before, operation="UPDATE", username=username, groups=("system:masters",))
-            verdict = dispatch.validate(given, facts())
-            assert not verdict.allowed
-            assert "fairlead.dev/claim-sources]: is written once, when the webhook admits the pod" in verdict.message

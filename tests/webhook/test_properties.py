@@ -15,8 +15,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.review.envelope import BadReviewError, decode, encode
-from fairlead.webhook.review.facts import Facts, GangMember
-from fairlead.webhook.review.needs import needs
+from fairlead.webhook.review.facts import Facts, GangMember, needs
 from tests.support.engine.examples import examples
 from tests.support.webhook import CLASSES, claim_spec, facts, patched, review
 

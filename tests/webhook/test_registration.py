@@ -158,12 +158,6 @@ def test_a_job_is_sent_only_if_its_pods_may_be_managed(phase: str, what: str, bo
     assert matching(phase, cron) == wanted
 
 
-def test_a_template_without_metadata_is_no_error() -> None:
-    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {}}}}
-    assert matching("mutating", job) == set()
-    assert matching("mutating", job | {"metadata": {"annotations": {names.GANG: "x"}}}) == {"jobs"}
-
-
 OURS = reviewed(pod(annotations={names.GANG: "llm"}, **GATE))
 CHANGES = [
     ("nothing", OURS, set()),
@@ -301,20 +295,6 @@ def test_every_rule_has_a_handler(phase: str, webhook: Json) -> None:
             assert (f"{resource}.{group}" if group else resource) in table
 
 
-def test_names_are_unique_and_qualified() -> None:
-    for found in CONFIGURATIONS.values():
-        listed = [webhook["name"] for webhook in found["webhooks"]]
-        assert len(listed) == len(set(listed))
-        assert all(name.count(".") >= 2 for name in listed)
-
-
-def test_the_apiserver_gets_a_url_or_a_service() -> None:
-    by_url = configurations.mutating(TARGET)["webhooks"][0]["clientConfig"]
-    assert by_url == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "UEVN"}
-    by_service = configurations.validating(Target(bundle="PEM", service="a/b"))["webhooks"][0]["clientConfig"]
-    assert by_service["service"] == {"namespace": "a", "name": "b", "path": "/validate", "port": 443}
-
-
 class Configurations:
     """A cluster with the two configurations, as the client sees it."""
 
@@ -349,21 +329,6 @@ async def test_configurations_are_written_once_and_repaired_when_changed() -> No
     assert cluster.writes[2:] == ["replace MutatingWebhookConfiguration"]
     assert await registrar.ensure(cluster, replace(TARGET, bundle="NEW"))
     assert cluster.writes[3:] == ["replace MutatingWebhookConfiguration", "replace ValidatingWebhookConfiguration"]
-
-
-async def test_fields_of_a_later_apiserver_are_kept_and_are_no_change() -> None:
-    cluster: Any = Configurations()
-    await registrar.ensure(cluster, TARGET)
-    stored = cluster.stored["MutatingWebhookConfiguration"]
-    for webhook in stored["webhooks"]:
-        for part in (webhook, webhook["clientConfig"], *webhook["rules"], webhook["namespaceSelector"]):
-            part["later"] = "kept"
-    before = copy.deepcopy(stored["webhooks"])
-    assert not await registrar.ensure(cluster, TARGET)
-    stored["webhooks"][0]["rules"][0]["operations"] = ["DELETE"]
-    stored["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"none": "matches"}
-    assert await registrar.ensure(cluster, TARGET)
-    assert cluster.stored["MutatingWebhookConfiguration"]["webhooks"] == before
 
 
 async def test_the_role_of_the_installation_owns_them_and_then_a_new_role() -> None:

@@ -41,10 +41,6 @@ def test_a_review_is_read() -> None:
     assert review.subject == "Pod ml/p"
 
 
-def test_a_name_yet_to_be_generated_shows_as_such() -> None:
-    assert decode(envelope(object={"metadata": {"generateName": "train-"}})).subject == "Pod ml/train-*"
-
-
 BAD = [
     (b"", "the body is not JSON"),
     (b"{", "the body is not JSON"),
@@ -76,16 +72,6 @@ def test_what_is_no_review_is_refused_with_a_reason(body: bytes, message: str) -
     assert refused.value.status == 400
 
 
-def test_an_allowed_review_is_answered_with_its_uid_and_patch() -> None:
-    operation = {"op": "add", "path": "/a", "value": "ü"}
-    response = decoded_answer(encode("u1", allow(patch=[operation], warnings=["w"])))
-    assert response == {"uid": "u1", "allowed": True, "patchType": "JSONPatch", "patch": [operation], "warnings": ["w"]}
-
-
-def test_an_answer_without_patch_has_no_patch_type() -> None:
-    assert decoded_answer(encode("u1", allow())) == {"uid": "u1", "allowed": True}
-
-
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (422, "Invalid"), (400, "BadRequest")])
 def test_a_denial_has_code_reason_and_message_and_never_a_patch(code: int, reason: str) -> None:
     verdict = Verdict(allowed=False, message="no", code=code, patch=({"op": "remove", "path": "/a"},))
@@ -107,12 +93,3 @@ def test_warnings_are_cut_to_what_the_apiserver_shows() -> None:
     assert sum(map(len, response["warnings"])) <= 4096
     assert response["warnings"][-1].startswith("and ")
     assert response["warnings"][-1].endswith(" more")
-
-
-def test_audit_annotations_are_in_the_answer() -> None:
-    verdict = Verdict(audit={"policy-0": "Audit x"})
-    assert decoded_answer(encode("u1", verdict))["auditAnnotations"] == {"policy-0": "Audit x"}
-
-
-def test_several_faults_stand_on_lines_of_their_own() -> None:
-    assert deny("x", "a", "b").message == "a\nb"

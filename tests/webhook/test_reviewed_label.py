@@ -19,13 +19,11 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     JOBS,
-    NAMESPACES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     raw,
 )
-from fairlead.webhook.gangs.controller_keys import RESERVED
 from tests.support.kubernetes import of_this_run
 from tests.support.tenants import OWNER, bind_tenants
 from tests.webhook.conftest import SERVICE_ACCOUNTS, Cluster, served
@@ -84,20 +82,6 @@ async def test_a_new_pod_is_gated_whatever_it_says(tenant: Client, how: str, val
     stored = await tenant.create(raw(PODS), pod(f"new-{how}-{value}".lower(), labels=labels, **spec))
     assert gates(stored) == [names.ADMISSION_GATE]
     assert stored["metadata"]["labels"][names.REVIEWED] == (value or names.REVIEWED_POD)
-
-
-@pytest.mark.parametrize("value", VALUES)
-async def test_marks_of_the_controller_are_taken_off_whatever_it_says(tenant: Client, value: str) -> None:
-    body = pod(f"marks-{value}", labels={names.REVIEWED: value}, annotations=dict.fromkeys(RESERVED[:-1], "x"))
-    stored = await tenant.create(raw(PODS), body)
-    assert not stored["metadata"].get("annotations")
-
-
-@pytest.mark.parametrize("value", VALUES)
-async def test_the_label_blocks_nothing_of_others_drivers(tenant: Client, value: str) -> None:
-    claims = [{"name": "nic", "resourceClaimTemplateName": "nic"}]
-    stored = await tenant.create(raw(PODS), pod(f"nic-{value}", labels={names.REVIEWED: value}, resourceClaims=claims))
-    assert gates(stored) == []
 
 
 WRITES = ["merge", "strategic", "json", "replace", "apply"]
@@ -207,9 +191,3 @@ async def test_pods_of_a_reviewed_job_are_labelled_by_its_template(tenant: Clien
     job = {"metadata": {"name": "j", "namespace": ML}, "spec": {"template": template}}
     stored = await tenant.create(raw(JOBS), job)
     assert stored["spec"]["template"]["metadata"]["labels"][names.REVIEWED] == names.REVIEWED_TEMPLATE
-
-
-async def test_in_a_namespace_that_the_webhook_leaves_alone_the_label_is_nothing(cluster: Cluster) -> None:
-    await cluster.admin.create(raw(NAMESPACES), {"metadata": {"name": "left", "labels": {names.IGNORE_LABEL: ""}}})
-    body = pod("p", labels={names.REVIEWED: names.REVIEWED_TEMPLATE}, namespace="left", limits={names.LEGACY_GPU: 1})
-    assert gates(await cluster.admin.create(raw(PODS), body)) == []

@@ -1,10 +1,11 @@
-"""The table of rules: every field of a policy is in it, and every finding of the recorded verdicts reads as it says."""
+"""The tables of rules and of refusals: every field of a policy is in one row, and every message of the recorded verdicts reads as its row says."""
 
 import re
 
 from pydantic.alias_generators import to_camel
 
 from fairlead.api.policy import TenancyPolicySpec
+from fairlead.webhook.policy.refusals import REFUSALS
 from fairlead.webhook.policy.rules import RULES
 from tests.webhook.verdict_table import cases, results
 
@@ -25,6 +26,20 @@ def test_every_finding_reads_as_its_row_says() -> None:
     assert len(found) > 30
 
 
+def test_every_refusal_reads_as_a_row_of_its_cause_says() -> None:
+    """But for manifests that cannot be read, and of our own kinds: their messages say the field and what is expected there."""
+    denials = [
+        (result.last.cause, line.removeprefix(f"{result.review.subject}: "))
+        for _, case in cases()
+        for result in results(case)
+        if not result.allowed and result.last.cause not in {"policy", "malformed", "tenancypolicy"}
+        for line in re.split(r"\n(?! )", result.last.message)
+    ]
+    says = {cause: [said for row in REFUSALS if row.cause == cause for said in row.says] for cause, _ in denials}
+    assert [denial for denial in denials if not any(matches(said, denial[1]) for said in says[denial[0]])] == []
+    assert len(denials) > 20
+
+
 def matches(said: str, text: str) -> bool:
     pattern = re.sub(r"<[\w ]+>", ".+", re.escape(said).replace("\\ ", " ")).replace("…", ".*")
-    return re.fullmatch(pattern, text) is not None
+    return re.fullmatch(pattern, text, re.DOTALL) is not None

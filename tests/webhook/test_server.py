@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import Material
-from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.certificates.served import load, tls_context
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.serve.limits import Limits
@@ -133,33 +133,6 @@ async def test_what_is_no_review_has_a_clear_status(body: bytes, content_type: s
     assert site.registry.get_sample_value("fairlead_webhook_bad_requests_total", {"status": str(status)}) == 1
 
 
-async def test_other_paths_and_methods_are_unknown() -> None:
-    async with serving() as site:
-        assert (await site.post("/", envelope()))[0] == 404
-        async with aiohttp.ClientSession() as session, session.get(f"{site.url}/mutate", ssl=site.trust) as response:
-            assert response.status == 405
-
-
-async def test_a_body_that_arrives_too_slowly_is_an_error() -> None:
-    async with serving() as site:
-        reader, writer = await site.connect()
-        writer.write(
-            b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n{"
-        )
-        assert (await reader.readline()).startswith(b"HTTP/1.1 408")
-        assert b"did not arrive within 0.3 s" in await reader.read()  # and the connection is closed
-        writer.close()
-
-
-async def test_a_head_that_arrives_too_slowly_ends_the_connection() -> None:
-    async with serving() as site:
-        reader, writer = await site.connect()
-        writer.write(b"POST /mutate HTTP/1.1\r\nHost:")
-        with contextlib.suppress(ConnectionError):
-            assert await reader.read() == b""
-        writer.close()
-
-
 async def test_a_newcomer_takes_the_place_of_the_oldest_that_has_carried_no_review() -> None:
     async with serving(limits=Limits(connections=2)) as site:
         held = [await site.connect() for _ in range(2)]
@@ -170,19 +143,6 @@ async def test_a_newcomer_takes_the_place_of_the_oldest_that_has_carried_no_revi
             assert await held[0][0].read() == b""
         for each in (*(writer for _, writer in held), writer):
             each.close()
-
-
-async def test_a_connection_without_a_handshake_takes_no_place() -> None:
-    """A port scan, or a health check by TCP, leaves every connection to clients that speak TLS."""
-    async with serving(limits=Limits(connections=2)) as site:
-        scans = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
-        for _, writer in scans[:3]:
-            writer.close()
-            await writer.wait_closed()
-        status, _ = await site.post("/mutate", envelope())
-        assert status == 200
-        for _, writer in scans[3:]:
-            writer.close()
 
 
 async def test_facts_that_cannot_be_read_leave_it_to_the_failure_policy() -> None:

@@ -11,7 +11,7 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Patch
 from fairlead.kube.resources import CONFIG_MAPS, EVENTS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, raw
-from fairlead.webhook.certificates.secret import SECRET
+from fairlead.webhook.certificates.served import SECRET
 from fairlead.webhook.registration import registrar
 from fairlead.webhook.registration.configurations import Target
 from tests.webhook.test_fences import GROUPS, Cluster, cluster

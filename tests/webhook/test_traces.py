@@ -10,7 +10,7 @@ from fairlead.api import names, trace_context
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.tracing import Span
 from fairlead.webhook.handlers import dispatch
-from fairlead.webhook.serve.spans import admit_span
+from fairlead.webhook.serve.metrics import admit_span
 from tests.support.webhook import admitted, facts, review
 
 from .test_pods import pod
@@ -35,11 +35,6 @@ def context_of(object_: dict[str, Any], known: Any = TRACED) -> str | None:
     return found
 
 
-def test_without_traces_nothing_is_written_or_read() -> None:
-    assert context_of(member(), facts()) is None
-    assert context_of(member(**{names.TRACEPARENT: "x"}), facts()) == "x"
-
-
 def test_members_of_one_owner_get_the_same_context_and_another_run_of_the_gang_another() -> None:
     first, second = context_of(member("train-0", "job-1")), context_of(member("train-1", "job-1"))
     assert first is not None
@@ -47,12 +42,6 @@ def test_members_of_one_owner_get_the_same_context_and_another_run_of_the_gang_a
     assert trace_context.parse(first).begun_here
     assert context_of(member("train-0", "job-2")) != first
     assert context_of(member()) == context_of(member("train-1"))
-
-
-def test_pods_by_themselves_have_traces_of_their_own() -> None:
-    first, second = review(pod()), review(pod())
-    contexts = {str(dispatch.mutate(each, TRACED).trace) for each in (first, second)}
-    assert len(contexts) == len({first.uid, second.uid})
 
 
 def test_a_users_own_context_is_kept_and_not_sampled_where_its_flag_says_so() -> None:
@@ -70,18 +59,6 @@ def test_what_is_no_traceparent_is_replaced_with_a_warning_and_denies_nothing(te
     (warning,) = [each for each in verdict.warnings if names.TRACEPARENT in each]
     assert "is no traceparent of W3C Trace Context" in warning
     assert "the gang has a trace of its own" in warning
-
-
-def test_a_second_pass_changes_nothing() -> None:
-    stored, _ = admitted(member(), TRACED)
-    again = dispatch.mutate(review(stored), TRACED)
-    assert again.patch == ()
-    assert str(again.trace) == stored["metadata"]["annotations"][names.TRACEPARENT]
-
-
-def test_a_pod_that_asks_for_nothing_has_no_trace() -> None:
-    bare = {"kind": "Pod", "metadata": {"name": "web", "namespace": "ml"}, "spec": {"containers": [{"name": "c"}]}}
-    assert dispatch.mutate(review(bare), TRACED).trace is None
 
 
 def test_the_ratio_decides_of_those_that_begin_here() -> None:

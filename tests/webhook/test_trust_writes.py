@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from fairlead.api import names, trust
-from fairlead.api.trust_kinds import Row
+from fairlead.api.trust import Row
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (

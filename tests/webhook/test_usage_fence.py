@@ -130,26 +130,3 @@ async def test_nobody_else_says_how_busy_a_device_is_whatever_rbac_grants(cluste
             with pytest.raises(errors.ApiError, match="written by the Fairlead driver alone"):
                 await merge(admin, {"devices": [forged] if forged else None})
         await apply(admin, entry(NIC, device="nic-0", up=True), manager="nic")
-
-
-async def test_entries_go_with_the_allocation(cluster: Cluster) -> None:
-    async with (
-        allocated(cluster, OURS) as (driver, admin),
-        cluster.client("system:serviceaccount:kube-system:resource-claim-controller") as claim_controller,
-    ):
-        await apply(driver, entry(state="Idle"))
-        seen = await admin.get(raw(RESOURCE_CLAIMS), "c", "ml")
-        freed = await claim_controller.replace(raw(RESOURCE_CLAIMS), seen | {"status": {}}, subresource="status")
-        assert freed.get("status", {}) == {}
-        with pytest.raises(errors.Invalid, match="must be an allocated device"):
-            await apply(driver, entry(state="Busy"))
-
-
-async def test_shares_of_one_device_are_told_apart(cluster: Cluster) -> None:
-    share = "11111111-2222-3333-4444-555555555555"
-    async with allocated(cluster, {**OURS, "shareID": share}) as (driver, _):
-        await apply(driver, {**entry(state="Idle"), "shareID": share})
-        after = await apply(driver, {**entry(state="Busy"), "shareID": share})
-        assert [each["data"] for each in after["status"]["devices"]] == [{"state": "Busy"}]
-        with pytest.raises(errors.Invalid, match="must be an allocated device"):
-            await apply(driver, entry(state="Busy"))

@@ -10,7 +10,7 @@ import pytest
 from fairlead.api import names
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.verdict import apply_patch
 from tests.support.webhook import facts, review
 
 from .test_pods import pod
@@ -228,26 +228,3 @@ def test_on_a_stored_pod_only_our_own_accounts_change_it(after: str | None, by: 
         new["metadata"]["annotations"][names.USER] = after
     verdict = dispatch.validate(review(new, operation="UPDATE", old=old, username=by), known())
     assert verdict.allowed == allowed, verdict.message
-
-
-def test_a_pod_that_the_mutating_webhook_did_not_see_cannot_be_forged() -> None:
-    body = pod(annotations=FORGED, schedulingGates=[{"name": names.ADMISSION_GATE}])
-    verdict = dispatch.validate(review(body, username="alice"), known())
-    assert not verdict.allowed
-    assert "metadata.annotations[fairlead.dev/user]: only the webhook writes this; remove it" in verdict.message
-
-
-def test_a_trainjob_passes_it_on_to_its_jobset() -> None:
-    body = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "t", "namespace": "ml"},
-        "spec": {"annotations": dict(FORGED)},
-    }
-    verdict = dispatch.mutate(review(body, username="alice"), known())
-    assert apply_patch(body, verdict.patch)["spec"]["annotations"][names.USER] == "alice"
-
-
-def test_manifests_that_nobody_creates_have_no_user() -> None:
-    verdict = dispatch.mutate(review(pod()), facts())
-    assert names.USER not in str(verdict.patch)

@@ -1,10 +1,7 @@
 """The table of verdicts (verdicts/*.yaml): manifest in; verdict, message, warnings and patch out. docs/admission.md is made of it."""
 
 import copy
-import importlib.util
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,23 +14,11 @@ from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import Result, review_of
 from tests.support.webhook import patched
+from tests.webhook import verdict_table as table
 
 Json = dict[str, Any]
 
 
-def _table() -> Any:
-    """The table's module, from this directory, which is no package."""
-    path = Path(__file__).parent / "verdict_table.py"
-    spec = importlib.util.spec_from_file_location("verdict_table", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["verdict_table"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-table = _table()
 CASES: list[tuple[str, Json]] = list(table.cases())
 NAMES, ROWS = [name for name, _ in CASES], [case for _, case in CASES]
 
@@ -77,7 +62,7 @@ def test_every_ready_policy_is_in_the_table_and_in_the_kustomization() -> None:
     used = {found for case in ROWS for found in case.get("policies", ()) if isinstance(found, str)}
     ready = {path.stem for path in table.READY.glob("*.yaml")} - {"kustomization"}
     listed = yaml.safe_load((table.READY / "kustomization.yaml").read_text())["resources"]
-    assert used == ready == {Path(name).stem for name in listed}
+    assert used == ready == {name.removesuffix(".yaml") for name in listed}
 
 
 def _allowed() -> list[tuple[str, Json]]:

@@ -16,7 +16,9 @@ import yaml
 from fairlead.api import names
 from fairlead.api.drivers import part_class
 from fairlead.webhook.offline import Result, World, judge, world_of
-from fairlead.webhook.policy.rules import RULES, Kind
+from fairlead.webhook.policy.policies import Kind
+from fairlead.webhook.policy.refusals import REFUSALS
+from fairlead.webhook.policy.rules import RULES
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,7 +112,26 @@ def _of_label(path: str) -> bool:
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(_section(file) for file in files()), _rules()])
+    return "\n".join([HEAD, *(_section(file) for file in files()), _refusals(), _rules()])
+
+
+def _refusals() -> str:
+    """What no policy has to say, from the table that the webhook runs."""
+    lines = [
+        "## Refusals without a policy\n",
+        "In the order in which they are looked for; all that is found is in one message, whose code is that of the first row: 422 the object",
+        "must be written otherwise, 403 the user may not do it, 429 the pod is to be created again. Where a manifest cannot be read at all,",
+        "or is too large to be judged, the message says the field.\n",
+    ]
+    lines += ["| for | reads | code | says |", "|---|---|---|---|"]
+    for row in REFUSALS:
+        says = "<br>".join(map(_cell, row.says))
+        lines.append(f"| {_kinds(row.of)} | {_cell(row.reads)} | {row.code} | {says} |")
+    return "\n".join(lines) + "\n"
+
+
+def _kinds(of: frozenset[Kind]) -> str:
+    return ", ".join(kind.value for kind in Kind if kind in of)
 
 
 def _rules() -> str:
@@ -121,9 +142,8 @@ def _rules() -> str:
     ]
     lines += ["| field of the policy | for | reads | says |", "|---|---|---|---|"]
     for rule in RULES:
-        of = ", ".join(kind.value for kind in Kind if kind in rule.of)
         for name, says in rule.says.items():
-            lines.append(f"| `{name}` | {of} | {_cell(rule.reads)} | {'<br>'.join(map(_cell, says))} |")
+            lines.append(f"| `{name}` | {_kinds(rule.of)} | {_cell(rule.reads)} | {'<br>'.join(map(_cell, says))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,8 +7,8 @@
 
         def run(self) -> int: ...                                                # the exit code; None is 0
 
-A group is a table of command names, each with "MODULE:CLASS" of this package, which is imported when the command is called or listed,
-or with a group of its own. A field without `typer.Option` or `typer.Argument` has no flag; inherited fields come after a class's own.
+A group is a table of command names, each with "MODULE:CLASS" of this package, or with a group of its own. A command's module is imported
+when it is called; to list it, its docstring is looked up in the module's text. A field without `typer.Option` or `typer.Argument` has no flag; inherited fields come after a class's own.
 A field `tuple[X, ...]` is a flag that may be repeated, and one with a `Form` is written as that form says.
 """
 
@@ -17,10 +17,12 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, Union, get_args, get_origin, get_type_hints
 
 import typer
@@ -44,10 +46,11 @@ class Runs(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Commands below one word; `default` is what is called where the next word is none of them."""
+    """Commands below one word. `unlisted`: what help does not show. `default` is what is called where the next word is none of them."""
 
     help: str
     commands: Mapping[str, str | Group]
+    unlisted: frozenset[str] = frozenset()
     default: str = ""
 
 
@@ -77,8 +80,7 @@ def command(kind: type[Runs], name: str, *, panel: str | None = None) -> TyperCo
     call.__annotations__ = {}
     call.__doc__ = kind.__doc__
     one = typer.Typer(add_completion=False)
-    hidden = bool(getattr(kind, "HIDDEN", False))
-    one.command(name, rich_help_panel=panel, hidden=hidden, cls=_Command)(call)
+    one.command(name, rich_help_panel=panel, cls=_Command)(call)
     made = typer.main.get_command(one)
     assert isinstance(made, TyperCommand)
     return made
@@ -92,7 +94,7 @@ def group(name: str, table: Group, *, panel: str | None = None) -> TyperGroup:
             name=name,
             help=table.help,
             no_args_is_help=True,
-            cls=group_class(below, default=table.default),
+            cls=group_class(below, table.unlisted, default=table.default),
             add_completion=False,
         )
     )
@@ -100,9 +102,18 @@ def group(name: str, table: Group, *, panel: str | None = None) -> TyperGroup:
     return made
 
 
-def group_class(table: Table, *, default: str = "") -> type[TyperGroup]:
+def group_class(table: Table, unlisted: frozenset[str] = frozenset(), *, default: str = "") -> type[TyperGroup]:
     """The class of one group, whose commands are those of the table."""
-    return type("Group", (_Group,), {"table": table, "default": default})
+    return type("Group", (_Group,), {"table": table, "unlisted": unlisted, "default": default})
+
+
+def help_of(place: str) -> str:
+    """The docstring of "MODULE:CLASS", from the module's text: to import all of them would take half of what `fairlead --help` does."""
+    module, _, kind = place.partition(":")
+    source = Path(__file__).parent.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    found = re.search(rf'^class {kind}\b[^\n]*:\n    """(.*?)"""', source, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{place} has no docstring"
+    return inspect.cleandoc(found[1])
 
 
 class _Commands(Mapping[str, TyperCommand | TyperGroup]):
@@ -123,6 +134,13 @@ class _Commands(Mapping[str, TyperCommand | TyperGroup]):
                 self._made[name] = command(found, name, panel=panel)
         return self._made[name]
 
+    def listed(self, name: str) -> TyperCommand | TyperGroup:
+        """What help says of a command, which is not imported."""
+        panel, given = self._table[name]
+        return (
+            self[name] if isinstance(given, Group) else TyperCommand(name, help=help_of(given), rich_help_panel=panel)
+        )
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
 
@@ -137,6 +155,7 @@ class _Command(TyperCommand):
 
 class _Group(TyperGroup):
     table: ClassVar[Table]
+    unlisted: ClassVar[frozenset[str]]
     default: ClassVar[str]
 
     def __init__(self, **attributes: Any) -> None:
@@ -144,7 +163,15 @@ class _Group(TyperGroup):
         self.commands = _Commands(self.table)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.table)
+        return [name for name in self.table if name not in self.unlisted]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        made: Any = self.commands
+        self.commands = {name: made.listed(name) for name in self.list_commands(ctx)}
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.commands = made
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _only_given(super().get_params(ctx))

@@ -1,6 +1,6 @@
 """The `fairlead` command: its subcommands, in the groups that help shows, and the names it is called by.
 
-A command's module is imported when that command is called, or when all are listed.
+A command's module is imported when that command is called.
 """
 
 from __future__ import annotations
@@ -19,82 +19,67 @@ from fairlead.cli.printer import fail, say
 CHECK = Group(
     help="Say what a cluster would say, without one: check FILE…, or one of the commands; `readiness` asks a cluster.",
     commands={
-        "manifests": "checks.commands:Manifests",
-        "cel": "checks.commands:Cel",
-        "readiness": "health.commands:Readiness",
+        "manifests": "checks.manifests:Manifests",
+        "cel": "checks.cel:Cel",
+        "readiness": "health.readiness.checklist:Readiness",
     },
     default="manifests",
 )
 HOLD = Group(
     help="Admit nothing of a gang or queue until it is resumed; what runs goes on, without --evict.",
-    commands={"gang": "operate.commands:HoldGang", "queue": "operate.commands:HoldQueue"},
+    commands={"gang": "operate.hold:HoldGang", "queue": "operate.hold:HoldQueue"},
 )
-RESUME = Group(
-    help="End a hold.",
-    commands={"gang": "operate.commands:ResumeGang", "queue": "operate.commands:ResumeQueue"},
-)
+RESUME = Group(help="End a hold.", commands={"gang": "operate.hold:ResumeGang", "queue": "operate.hold:ResumeQueue"})
 DEVICE = Group(
     help="Keep new claims off a GPU, and give it back.",
     commands={
-        "drain": "operate.commands:Drain",
-        "undrain": "operate.commands:Undrain",
-        "resume": "operate.commands:Resume",
-        "list": "operate.commands:Drained",
+        "drain": "operate.device:Drain",
+        "undrain": "operate.device:Undrain",
+        "resume": "operate.device:Undrain",
+        "list": "operate.device:Drained",
     },
+    unlisted=frozenset({"resume"}),  # undrain, for those who look for it
 )
 TENANT = Group(
     help="A team's baseline: namespaces, queue, quotas, Pod Security, network, roles. To remove one: see `create`.",
-    commands={
-        "create": "tenant.commands:Create",
-        "list": "tenant.commands:List",
-        "show": "tenant.commands:Show",
-    },
+    commands={"create": "tenant.create:Create", "list": "tenant.listing:List", "show": "tenant.listing:Show"},
 )
 LEDGER = Group(
     help="Copy, look at, shorten and check the ledger of where GPU time went.",
     commands={
-        "backup": "ledger.commands:Backup",
-        "info": "ledger.commands:Info",
-        "prune": "ledger.commands:Prune",
-        "check": "ledger.commands:Check",
-        "claims": "ledger.commands:Claims",
+        "backup": "ledger:Backup",
+        "info": "ledger:Info",
+        "prune": "ledger:Prune",
+        "check": "ledger:Check",
+        "claims": "ledger:Claims",
     },
 )
 PANELS: dict[str, dict[str, str | Group]] = {
     "Ask a cluster": {
-        "queues": "views.commands:Queues",
-        "gangs": "views.commands:Gangs",
-        "explain": "views.commands:Explain",
-        "ui": "pages.commands:Ui",
-        "what-if": "what_if.commands:WhatIf",
-        "top": "operate.commands:Top",
-        "doctor": "health.commands:Doctor",
+        "queues": "views.queues:Queues",
+        "gangs": "views.gangs:Gangs",
+        "explain": "views.explain:Explain",
+        "ui": "programs.ui:Ui",
+        "what-if": "what_if:WhatIf",
+        "top": "operate.top:Top",
+        "doctor": "health.doctor.diagnosis:Doctor",
     },
-    "Costs": {"cost": "cost.commands:Cost", "report": "cost.commands:Report"},
+    "Costs": {"cost": "cost.cost:Cost", "report": "cost.report:Report"},
     "Run a part of Fairlead": {
         "driver": "programs.driver:Driver",
         "webhook": "programs.webhook:Webhook",
         "controller": "programs.controller:Controller",
-        "drain": "programs.commands:Drain",
-        "recreate": "programs.commands:Recreate",
+        "drain": "programs.uninstall:Drain",
+        "recreate": "programs.uninstall:Recreate",
     },
-    "Recorded decisions": {
-        "replay": "replay.commands:Replay",
-        "snapshot": "replay.commands:Snapshot",
-        "ledger": LEDGER,
-    },
-    "Care for GPUs": {"repair": "gpus.commands:Repair", "smoke": "gpus.commands:SmokeTest"},
+    "Recorded decisions": {"replay": "replay:Replay", "snapshot": "snapshot:Snapshot", "ledger": LEDGER},
+    "Care for GPUs": {"repair": "gpus.repair:Repair", "smoke": "gpus.smoke:SmokeTest"},
     "Operate": {"hold": HOLD, "resume": RESUME, "device": DEVICE},
-    "On a GPU node": {
-        "devices": "node.commands:Devices",
-        "record": "node.commands:Record",
-        "fault": "node.commands:Fault",
-        "load": "node.commands:Load",
-    },
-    "Moving to Fairlead": {"import": "imports.commands:Import"},
+    "On a GPU node": {"devices": "node:Devices", "record": "node:Record", "fault": "node:Fault", "load": "node:Load"},
+    "Moving to Fairlead": {"import": "imports.command:Import"},
     "Without a cluster": {
         "demo": "local_commands:Demo",
-        "simulate": "simulate.commands:Simulate",
+        "simulate": "simulate.command:Simulate",
         "crds": "local_commands:Crds",
         "check": CHECK,
     },

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fairlead.kube.flags import KUBECONFIG
+from fairlead.kube.flags import Form
 
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
@@ -21,23 +21,22 @@ Output = Annotated[
     typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
 ]
 Lines = Annotated[bool, typer.Option("--json", help="A line of JSON for everything that happens.")]
+
+
+def _one_line(text: str) -> str:
+    from fairlead.api.hold import REASON_MAX  # with the models of our kinds
+
+    text = text.strip()
+    if len(text) > REASON_MAX:
+        raise ValueError(f"has {len(text)} characters: write at most {REASON_MAX}")
+    if not text.isprintable():
+        raise ValueError("has a line break or control character: write one line of plain text")
+    return text
+
+
+LINE = Form(_one_line, str)
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfCluster:
-    """A command that asks a cluster with the user's rights."""
-
-    kubeconfig: Annotated[Path | None, KUBECONFIG] = None
-    context: Context = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown(OfCluster):
-    """One that shows what it read."""
-
-    output: Output = "table"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,10 +26,7 @@ log = logging.getLogger("fairlead")
 
 
 def serve(
-    run: Callable[..., Awaitable[None]],
-    options: Logged,
-    *,
-    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    run: Callable[..., Awaitable[None]], options: Logged, *, loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> None:
     """Run `run(options, ready=event)` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) on failure."""
     if not gc.isenabled():  # `main`: what was imported is never garbage

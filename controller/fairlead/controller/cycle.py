@@ -19,7 +19,7 @@ from fairlead.controller.deciding import Decide, decide_beside
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.pacing import Pacing
 from fairlead.controller.queue_inputs import QueueInputs
-from fairlead.controller.report.flight import Flight, Unrecorded
+from fairlead.controller.report.flight import Flight
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.snapshot import Snapshot
@@ -57,7 +57,7 @@ class Cycle:
         self._queues = queues
         self._clock = time.clock
         self._decide = decide or caches.tables.engine.decide
-        self._flight = flight or Unrecorded()
+        self._flight = flight
         self._pacing = Pacing(time.clock)
 
     async def decide(self, now: float) -> set[GangId]:
@@ -65,12 +65,14 @@ class Cycle:
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
-        noted = self._flight.note(snapshot)  # before the decision: what changes while it is made is the next one's
+        if self._flight is not None:
+            self._flight.note(snapshot)
         decided: Plan | None = None
         try:
             decided = await self._timed_decision(snapshot, now, began)
         finally:
-            self._flight.decided(noted, decided, now, self.took_s)
+            if self._flight is not None:
+                self._flight.decided(decided, now, self.took_s)
             self._snapshots.decided(decided or Plan())
         self.decisions += 1
         self.plan = decided

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fairlead.controller.commit.queue_budgets import QueueBudgets
-from fairlead.controller.spending.budgets import BudgetNow, SpendingBudgets
+from fairlead.controller.spending import BudgetNow, SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
 from fairlead.engine.queues.usage_history import UsageHistory

@@ -1,7 +1,7 @@
 """What changed gangs need apart from a decision: claims repaired, a recovery or eviction step, or a new request.
 
 In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`); an eviction is
-continued (`gangs.eviction_steps`), or begun for a gang that was short of members too long; else the gang is requested if
+continued (`eviction_marks.next_step`), or begun for a gang that was short of members too long; else the gang is requested if
 members wait, and the claim controller has had time to make the claims that it makes. A step runs as the gang's task; when it ends, the gang is reconciled again. Deadlines are the times at which a
 step is due though nothing changed.
 """
@@ -20,15 +20,15 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.due import Due
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import tried_at
+from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
 from fairlead.controller.gangs.claims.allocations import pod_ref
-from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.held import idleness, leaving, lost_nodes, node_notices
+from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
+from fairlead.controller.gangs.held import idleness, leaving
 from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.places import Places
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
@@ -201,7 +201,7 @@ class GangReconciler:
         )
         if step is None:
             return False
-        if isinstance(step, eviction_steps.Wait):
+        if isinstance(step, eviction_marks.Wait):
             self._deadlines.set(gang.id, step.until)
         else:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
@@ -211,7 +211,7 @@ class GangReconciler:
         """Whether pods are being asked to save their work, since a node of theirs goes. A gang that may move gets a moment to do so."""
         notice = self._caches.lookup.notice(gang)
         state = self._book[gang.id]
-        ask = node_notices.ask(gang, notice, now) if gang.running else None
+        ask = leaving.ask(gang, notice, now) if gang.running else None
         if ask is None or eviction_marks.marked(gang):
             state.noticed_at = None
             return False
@@ -231,18 +231,18 @@ class GangReconciler:
         bound_s = self._caches.rules.bounds(gang).termination_grace_s
         late, soonest = leaving.to_shorten(found, bound_s, now)
         if late and self._snapshots.others_wait(gang.id):
-            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S)
+            self._deadlines.set(gang.id, now + eviction_marks.RETRY_S)
             self._tasks.start(gang.id, self._evictor.shorten(gang, late, bound_s))
             return True
         if late or soonest is not None:
-            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S if late or soonest is None else soonest)
+            self._deadlines.set(gang.id, now + eviction_marks.RETRY_S if late or soonest is None else soonest)
         return False
 
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the gang was short of members, or had some on a lost node, for too long: then its eviction begins."""
         why, lost_until = "", None
         if lost := self._caches.lookup.lost_nodes(gang):
-            why, lost_until = lost_nodes.overdue(gang, lost, self._caches.rules.bounds(gang).lost_node, now)
+            why, lost_until = leaving.overdue(gang, lost, self._caches.rules.bounds(gang).lost_node, now)
         why = why or self._places.replacements.overdue(gang, now)
         if not why:
             for deadline in (self._places.replacements.deadline(gang.id), lost_until):

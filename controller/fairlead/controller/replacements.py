@@ -19,7 +19,7 @@ from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.held.vacancies import Vacancy
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch.tables import Tables
-from fairlead.engine.reclaim.replace import BrokenDevices
+from fairlead.engine.reclaim.evictions import BrokenDevices
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
 
@@ -137,9 +137,9 @@ class Replacements:
         for admission in admissions if lifted else ():
             nodes[admission.namespace, admission.name] = [each.node for each in admission.assignments]
             taken |= {
-                (result.device.driver, result.device.pool, result.device.device)
+                (result.driver, result.pool, result.device)
                 for claim in admission.claims
-                for result in claim.allocation.results
+                for result in claim.allocation.devices.results
                 if not result.admin_access
             }
         for gang_id, known in lifted.items():

@@ -17,7 +17,7 @@ from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
-from fairlead.controller.report.held_flavors import HeldFlavors
+from fairlead.controller.report.queue_series import HeldFlavors
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.shown_states import ShownStates

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fairlead.controller.book.book import Book
-from fairlead.controller.gangs.claims.allocation_times import allocation_times
+from fairlead.controller.gangs.claims.allocations import allocation_times
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.engine.forecast.run_times import GangKey, name_stem
 from fairlead.kube import timestamps

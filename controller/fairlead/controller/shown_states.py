@@ -9,9 +9,8 @@ from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held import leaving
-from fairlead.controller.gangs.held.held_models import HeldModels, held_models
 from fairlead.controller.gangs.held.idleness import IdleNotice, notice
-from fairlead.controller.gangs.held.placement import placement
+from fairlead.controller.gangs.held.placement import HeldModels, held_models, placement
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.watch.caches import Caches

@@ -21,8 +21,8 @@ from fairlead.controller.commit.victims import is_preemptor, may_evict
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held.leftovers import with_leftover
 from fairlead.controller.gangs.held.running import RunningContext, admitted_gang, running_gang
+from fairlead.controller.gangs.held.vacancies import with_leftover
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.holding import Holding
@@ -32,12 +32,12 @@ from fairlead.controller.restarts import RestartTimes, StartHistory
 from fairlead.controller.rollouts import Rollouts
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.value.workload import WorkloadCounter
-from fairlead.engine.plan.search_turns import TURN_S
+from fairlead.engine.plan.turns import TURN_S
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Plan
+from fairlead.engine.types.pods import Workload
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.workload import Workload
 from fairlead.kube import core
 
 NAMESPACE_STEPS = 25_000  # of searches for one namespace's gangs in a decision: an eighth of a second or more

@@ -14,14 +14,13 @@ import time
 from random import Random
 from typing import Protocol
 
-from fairlead.controller.accounting.decisions import GangDecisions
-from fairlead.controller.accounting.feed import Known
-from fairlead.controller.accounting.ledger import LedgerTerm
-from fairlead.controller.accounting.spending import LedgerSpending
-from fairlead.controller.autoscaling.awaited import AwaitedNodes, recorded_since
+from fairlead.controller.accounting.feed import GangDecisions, Known
+from fairlead.controller.accounting.ledger import LedgerSpending, LedgerTerm
+from fairlead.controller.autoscaling.awaited import AwaitedNodes
 from fairlead.controller.background import background, first
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.shown import NODES_CONDITION
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -40,9 +39,9 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.due import Due
-from fairlead.controller.forecasting.checkpoint import Checkpoint
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.forecasting.history import Checkpoint, RunHistory
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
@@ -52,7 +51,7 @@ from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.reconcile import GangReconciler, Steps
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
-from fairlead.controller.report.flight import Recorded
+from fairlead.controller.report.flight import Flight
 from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.metrics import Metrics
@@ -64,8 +63,7 @@ from fairlead.controller.report.traces import GangTraces
 from fairlead.controller.reporting import Outlets, Reporting
 from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
-from fairlead.controller.spending.budgets import SpendingBudgets
-from fairlead.controller.spending.source import NotKnown, Spending
+from fairlead.controller.spending import Spending, SpendingBudgets, not_known
 from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
@@ -101,7 +99,7 @@ class Term:
     """The parts of the controller, but for the caches, which are there already.
 
     `client` is not guarded by the lease: status and events may be written a moment longer. `record`: decisions of this term are
-    recorded where the options say so. `spending`: where the sums of spent GPU-hours come from; None: nowhere, they are not known.
+    recorded where the options say so.
     """
 
     def __init__(
@@ -113,7 +111,6 @@ class Term:
         caches: Caches,
         *,
         record: bool = False,
-        spending: Spending | None = None,
         tracing: Tracing = OFF,
     ) -> None:
         def guard() -> None:
@@ -133,10 +130,10 @@ class Term:
         events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
         traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=timing)
         telemetry = Telemetry(events, metrics, traces)
-        self.flight: Recorded | None = None
+        self.flight: Flight | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
-            self.flight = Recorded(options.record, bounds, lease.identity, metrics, events)
+            self.flight = Flight(options.record, bounds, lease.identity, metrics, events)
         usage = UsageHistory(options.usage_half_life_s)
         statuses = StatusWriter(client, caches, book, usage, events, wall=timing.wall)
         self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
@@ -163,15 +160,18 @@ class Term:
 
         # What is decided.
         self.spending: LedgerSpending | None = None
-        if spending is None and record and options.ledger is not None:
-            spending = self.spending = LedgerSpending(
+        spent: Spending = not_known
+        if record and options.ledger is not None:
+            self.spending = LedgerSpending(
                 options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=timing.sleep
             )
-        queues = QueueInputs(
-            caches, budgets, usage, SpendingBudgets(spending or NotKnown()), usage_weight=options.usage_weight
-        )
+            spent = self.spending.spent
+        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spent), usage_weight=options.usage_weight)
         awaited = AwaitedNodes(
-            book, lambda gang: recorded_since(caches.gang_object(gang)), caches.rules.scale_ups, metrics.note_scale_up
+            book,
+            lambda gang: holds_since(caches.gang_object(gang), NODES_CONDITION),
+            caches.rules.scale_ups,
+            metrics.note_scale_up,
         )
         history = RunHistory()
         self.snapshots = snapshots = SnapshotBuilder(
@@ -186,7 +186,7 @@ class Term:
         self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
         self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
         states = ShownStates(caches, book, awaited, self.kubelet_events)
-        outlets = Outlets(self.reporter, ShownForecasts(book, history), telemetry)
+        outlets = Outlets(self.reporter, ShownForecasts(book, history.note_start), telemetry)
         self.reporting = reporting = Reporting(caches, book, queues, awaited, states, outlets)
         checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
         self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
@@ -236,22 +236,20 @@ async def lead(
     health: Health | None = None,
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
-    spending: Spending | None = None,
     tracing: Tracing = OFF,
 ) -> None:
     """Returns when the lease is lost, or the caches are of no use.
 
-    `spending`: see `Term`. `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
+    `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
         async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
             await lead(
-                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, spending=spending,
-                tracing=tracing,
+                options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, tracing=tracing,
             )  # fmt: skip
             return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics, watched.caches, record=True, spending=spending, tracing=tracing)
+    term = Term(options, client, lease, metrics, watched.caches, record=True, tracing=tracing)
     health.caches, health.controller = watched.caches, term.controller
     metrics.begin(watched.caches, term.queue_facts, wall=time.time)
     try:

@@ -15,41 +15,31 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.driver.backend import factory
-from fairlead.driver.backend.interface import Backend
+from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet import server, sockets
-from fairlead.driver.kubelet.plugin import Plugin
-from fairlead.driver.kubelet.refusals import Refusals
-from fairlead.driver.kubelet.self_check import SelfCheck
-from fairlead.driver.kubelet.services import RegistrationService
-from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.kubelet import server
+from fairlead.driver.kubelet.plugin import Plugin, Refusals
+from fairlead.driver.kubelet.server import PluginPaths, RegistrationService, SelfCheck
 from fairlead.driver.layouts.keeper import LayoutKeeper
 from fairlead.driver.layouts.state import NodeLabel
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.parts import Parts, claim_directories
-from fairlead.driver.prepare import hardware
-from fairlead.driver.prepare.claim_consumers import ClaimConsumers
-from fairlead.driver.prepare.cleaner import Cleaner
-from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
-from fairlead.driver.prepare.orphan_gc import OrphanGc
-from fairlead.driver.prepare.orphans import Orphans
-from fairlead.driver.prepare.programs import SharePrograms
-from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare import steps
+from fairlead.driver.prepare.orphans import ClaimConsumers, Orphans
+from fairlead.driver.prepare.record_cache import RecordCache, SharePrograms
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.prepare.recovery_report import RecoveryReporter
+from fairlead.driver.prepare.upkeep import Cleaner, MpsSupervisor, OrphanGc
 from fairlead.driver.publish.keeping import Found, Keeping
-from fairlead.driver.publish.kept_report import KeptReporter
 from fairlead.driver.publish.node_labels import NodeLabels
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import PoolSlices
 from fairlead.driver.publish.sync import Annotations
 from fairlead.driver.repair.repairer import Repairer
-from fairlead.driver.repair.report import RepairReporter
-from fairlead.driver.repair.store import RepairStore
-from fairlead.driver.usage.schedule import Rates
+from fairlead.driver.repair.state import RepairStore
+from fairlead.driver.reports import Reports
+from fairlead.driver.usage.sampler import Rates
 from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
@@ -71,7 +61,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
     `ready` is set once kubelet can call and the slices are published.
     """
     tracer = otlp.tracer_for(options.otlp_endpoint, service="fairlead-driver", instance=options.node_name)
-    paths = sockets.plugin_paths(
+    paths = server.plugin_paths(
         driver=names.DRIVER,
         plugins_dir=options.plugins_dir,
         registry_dir=options.registry_dir,
@@ -80,7 +70,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
     paths.data.mkdir(mode=0o750, parents=True, exist_ok=True)
     paths.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     with (
-        sockets.hold_lifetime_lock(paths.lifetime_lock, shared=options.pod_uid is not None),
+        server.hold_lifetime_lock(paths.data / "plugin.lock", shared=options.pod_uid is not None),
         contextlib.closing(Threads()) as threads,
     ):
         records = RecordCache()
@@ -98,22 +88,17 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
                 tracing.exporting(tracer) as spans,
                 Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client,
             ):
-                driver = await Driver.start(options, paths, backend, client, threads, records, spans)
-                await driver.serve(ready)
+                parts = await Parts.of(options, paths, backend, threads, records)
+                await Driver(options, paths, client, parts, spans).serve(ready)
         finally:
             await threads.run(backend.close)
 
 
 class Driver:
-    """The parts of one driver process. `start` reads the hardware and recovers, `serve` runs until it is cancelled."""
+    """The parts of one driver process."""
 
     def __init__(
-        self,
-        options: DriverOptions,
-        paths: PluginPaths,
-        client: Client,
-        parts: Parts,
-        tracer: Tracer | None = None,
+        self, options: DriverOptions, paths: PluginPaths, client: Client, parts: Parts, tracer: Tracer | None
     ) -> None:
         async def read_claim(namespace: str, name: str) -> ResourceClaim:
             return await client.get(RESOURCE_CLAIMS, name, namespace)
@@ -129,11 +114,11 @@ class Driver:
         if tracer is not None:
             self._metrics.registry.register(tracer)
         self._events = EventRecorder(client, "fairlead-driver", instance=options.node_name)
-        self._reporter = RecoveryReporter(self._events, self._metrics, options.node_name)
-        self._process_lock = ProcessLock(paths.process_lock, reload=self._reload)
+        self._reports = Reports(self._events, self._metrics, options.node_name, options.wanted)
+        self._process_lock = ProcessLock(paths.data / "serialize.lock", reload=self._reload)
         self._consumers = ClaimConsumers(read_claim, parts.records)
         self._orphans = Orphans(client, parts.records, fetch=self._consumers.fetch, changed=self._publish_if_changed)
-        monitor.follow(self._orphans.devices)
+        monitor.releasing = self._orphans.devices
         self._refusals = Refusals(client, fetch=self._consumers.fetch, pool=options.node_name)
         self._plugin = Plugin(
             preparer,
@@ -147,7 +132,6 @@ class Driver:
             tracing=tracer or OFF,
         )
         self._registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
-        self._kept_reporter = KeptReporter(self._events, self._metrics, options.node_name, options.wanted)
         self._publisher = Publisher(
             client,
             driver=names.DRIVER,
@@ -187,17 +171,16 @@ class Driver:
             preparer.leftovers,
             process_lock=self._process_lock,
             threads=threads,
-            report=self._reporter.not_removed,
+            report=self._reports.not_removed,
             count=self._metrics.leftovers,
         )
-        self._repair_reporter = RepairReporter(self._events, self._metrics, options.node_name)
         self._repairer = Repairer(
             parts.gpus,
-            store=RepairStore(paths.repairs),
+            store=RepairStore(paths.data / "repairs.json"),
             process_lock=self._process_lock,
             annotations=self._publisher.annotations,
             publish=self._publish_repairs,
-            ended=self._repair_reporter.ended,
+            ended=self._reports.repair_ended,
             quiet_s=options.repair_quiet_s,
             interval_s=options.repair_interval_s,
         )
@@ -205,25 +188,9 @@ class Driver:
         self._layouts = self._layout_keeper()
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
-    @classmethod
-    async def start(
-        cls,
-        options: DriverOptions,
-        paths: PluginPaths,
-        backend: Backend,
-        client: Client,
-        threads: Threads,
-        records: RecordCache,
-        tracer: Tracer | None = None,
-    ) -> Driver:
-        parts = await Parts.of(options, paths, backend, threads, records)
-        driver = cls(options, paths, client, parts, tracer)
-        await driver._recover()
-        return driver
-
     async def _recover(self) -> None:
         async with self._process_lock.hold(timeout_s=RECOVERY_LOCK_S):
-            self._reporter.recovered(await self._threads.run(self._preparer.recover))
+            self._reports.recovered(await self._threads.run(self._preparer.recover))
         await self._threads.run(self._repairer.start)  # before kubelet can ask for a GPU that is half repaired
         self._recovered = True
         if self._options.dynamic_mig:
@@ -233,10 +200,12 @@ class Driver:
     async def _reload(self) -> None:
         """Another process of this driver had the process lock. Before recovery there is nothing to read again."""
         if self._recovered:
-            self._reporter.unreadable(await self._threads.run(self._preparer.reload))
+            self._reports.unreadable(await self._threads.run(self._preparer.reload))
 
     async def serve(self, ready: asyncio.Event | None) -> None:
+        """Recover, and serve until it is cancelled."""
         options = self._options
+        await self._recover()
         self._register_metrics()
         if self._layouts is not None:
             await self._mig_label.read()
@@ -332,17 +301,17 @@ class Driver:
             tainted=sum(1 for device in built.devices if device.taints),
             withheld=len({name.partition("-mig-")[0] for name in built.notes}),
         )
-        self._publisher.publish(built.slices, self._kept_reporter.notes(built))
+        self._publisher.publish(built.slices, self._reports.notes(built))
 
     def _follow_what_is_kept(self, found: Found) -> None:
         """Nothing is written that rests on what the apiserver drops: slices are built again before the next write."""
-        self._kept_reporter.changed(found)
+        self._reports.kept(found)
         self._monitor.keep(found.kept)
         self._publish(self._monitor.built)
 
     def _publish_repairs(self, annotations: Annotations) -> None:
         """Taints and annotations of repairs, at once."""
-        self._repair_reporter.now(self._repairer.repairs.values())
+        self._reports.repairs(self._repairer.repairs.values())
         self._publisher.annotate(annotations)
         self._publish_if_changed()
 
@@ -352,7 +321,7 @@ class Driver:
 
     async def _processes_of(self, record: ClaimRecord) -> str:
         """The processes on the record's GPUs, in words. Where a GPU is shared they may be another claim's."""
-        return ", ".join(await self._threads.run(hardware.processes, self._parts.gpus.backend, record))
+        return ", ".join(await self._threads.run(steps.processes, self._parts.gpus.backend, record))
 
     def _liveness_problem(self) -> str | None:
         """Why a restart would help."""

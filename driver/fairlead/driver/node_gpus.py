@@ -7,8 +7,7 @@ import dataclasses
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.preparer import Preparer
-from fairlead.driver.publish.draining import Drains
-from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.monitor import Drains, HardwareMonitor
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

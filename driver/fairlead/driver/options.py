@@ -10,7 +10,7 @@ import typer
 
 from fairlead.api.mig_profiles import MigStrategy
 from fairlead.api.withheld import Group
-from fairlead.driver.backend import rails
+from fairlead.driver.backend import links
 from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.publish.slices import Offer
 from fairlead.kube.credentials import Kubeconfig
@@ -33,7 +33,7 @@ def _levels(text: str) -> tuple[float, ...]:
 
 LEVELS = Form(_levels, lambda levels: ",".join(f"{each:g}" for each in levels))
 
-RAILS = Form(rails.parse, rails.text)
+RAILS = Form(links.parse_rails, links.rails_text)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,26 +11,20 @@ from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet.sockets import PluginPaths
-from fairlead.driver.layouts.cutter import Cutter
-from fairlead.driver.layouts.intents import Intents
+from fairlead.driver.kubelet.server import PluginPaths
+from fairlead.driver.layouts.cutter import Cutter, Intents
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
-from fairlead.driver.prepare.mps.directory import SizeLimits
+from fairlead.driver.prepare.mps_daemons import Daemons
+from fairlead.driver.prepare.mps_directory import SizeLimits
 from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
-from fairlead.driver.publish.draining import Drains
-from fairlead.driver.publish.fault_store import FaultStore
-from fairlead.driver.publish.kept import UNKNOWN
 from fairlead.driver.publish.known_faults import KnownFaults
-from fairlead.driver.publish.monitor import HardwareMonitor
-from fairlead.driver.publish.polling import Poller
-from fairlead.driver.publish.pool_builder import PoolBuilder
+from fairlead.driver.publish.monitor import Drains, HardwareMonitor
+from fairlead.driver.publish.slices import UNKNOWN_KEPT
 from fairlead.driver.usage.sampler import Sampler, Settings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -55,20 +49,23 @@ class Parts:
             Settings(idle_below_percent=options.idle_below, window_s=options.idle_window_s, levels=options.idle_levels)
         )
         drains = Drains()
-        fault_store = FaultStore(paths.faults, boot_id=boot_id)
         monitor = HardwareMonitor(
-            Poller(backend, threads, own_mig=records.own_mig),
-            PoolBuilder(options.offer, kept=UNKNOWN, drains=drains, own_mig=records.own_mig),
-            KnownFaults(await threads.run(fault_store.load), fault_store.save),
+            backend,
+            threads,
+            await threads.run(KnownFaults, paths.data / "faults.json", boot_id=boot_id),
             pool=options.node_name,
-            sampled=lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory),
+            offer=options.offer,
+            kept=UNKNOWN_KEPT,
+            drains=drains,
+            own_mig=records.own_mig,
             interval_s=options.hardware_interval_s,
         )
+        monitor.sampled = lambda at_s, readings: sampler.observe(at_s, readings, records.all(), monitor.inventory)
         await monitor.poll()
         preparer = Preparer(
             pool=options.node_name,
             backend=backend,
-            checkpoint=Checkpoint(paths.claims, boot_id=boot_id),
+            checkpoint=Checkpoint(paths.data / "claims", boot_id=boot_id),
             cdi_files=CdiFiles(options.cdi_dir),
             cache=records,
             gpus=Gpus(
@@ -79,7 +76,7 @@ class Parts:
                 shared_limits=options.shared_limits,
             ),
             metadata=Metadata(
-                paths.metadata,
+                paths.data / "dra-device-metadata",
                 enabled=options.device_metadata,
                 published=lambda: {device.name: device for device in monitor.built.known},
             ),
@@ -95,20 +92,20 @@ class Parts:
             gpus=NodeGpus(backend=backend, threads=threads, drains=drains, monitor=monitor, preparer=preparer),
             records=records,
             sampler=sampler,
-            cutter=Cutter(backend=backend, intents=Intents(paths.mig_config, boot_id=boot_id)),
+            cutter=Cutter(backend=backend, intents=Intents(paths.data / "mig-config.json", boot_id=boot_id)),
         )
 
 
 def claim_directories(options: DriverOptions, paths: PluginPaths) -> Callable[[str], tuple[Path, ...]]:
     """By a claim's UID, where the files are that its containers get mounted; those of MPS may be mounts of their own."""
-    mps, metadata = _mps_directory(options, paths).resolve(), paths.metadata.resolve()
+    mps, metadata = _mps_directory(options, paths).resolve(), (paths.data / "dra-device-metadata").resolve()
     return lambda uid: (metadata / uid, mps / uid, mps / uid / "tmp", mps / uid / "shm")
 
 
 def _mps_directory(options: DriverOptions, paths: PluginPaths) -> Path:
-    return (options.mps_dir or paths.mps).absolute()
+    return (options.mps_dir or paths.data / "mps").absolute()
 
 
 def _driver_files(options: DriverOptions, paths: PluginPaths, driver_version: str | None) -> libraries.DriverFiles:
     found = libraries.find(options.driver_root, driver_version, host_root=options.driver_root_host)
-    return found.linked(paths.libraries.absolute())
+    return found.linked((paths.data / "libraries").absolute())

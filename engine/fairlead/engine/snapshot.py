@@ -6,20 +6,17 @@ they change.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
-    from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
-    from fairlead.engine.types.workload import Workload
-    from fairlead.kube import resource
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.pods import Workload
+from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
+from fairlead.kube import resource
 
 SIMULATED_STEPS = 5_000  # of one namespace, in each decision of a simulated future
 
@@ -29,7 +26,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `inventory` (fairlead.engine.inventory.inventory.Inventory) is kept current by `set_slice(slice)`, `drop_slice(name)`,
     `set_claim(claim)` (any claim; without an allocation it holds nothing) and `drop_claim(uid)`. `nodes`
-    (fairlead.engine.inventory.nodes.NodeTable) by `set_node(node)`, `drop_node(name)`, `set_pod(pod, node=None)` (a pod that
+    (fairlead.engine.inventory.node_table.NodeTable) by `set_node(node)`, `drop_node(name)`, `set_pod(pod, node=None)` (a pod that
     is bound, or pinned by us, or in commit with `node` said; finished pods hold nothing) and `drop_pod(uid)`.
     """
 
@@ -46,10 +43,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven
-    # Steps of all searches for gangs of one namespace, beside those for the size of the cluster, see `plan.search_turns`; None: more
+    # Steps of all searches for gangs of one namespace, beside those for the size of the cluster, see `plan.turns`; None: more
     # where gangs of one namespace wait alone.
     namespace_steps: int | None = None
-    searched: frozenset[str] = frozenset()  # UIDs of gangs that had their turn, see `plan.search_turns`
+    searched: frozenset[str] = frozenset()  # UIDs of gangs that had their turn, see `plan.turns`
 
     def simulated(self) -> Snapshot:
         """As simulated futures start: without autoscaling, no gang had its turn, and searches are short.

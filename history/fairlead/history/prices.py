@@ -1,25 +1,22 @@
-"""What use of a flavor costs: the price book of Flavors, the price at a time, the charge for a span of time.
+"""What use of a flavor costs: the price book of Flavors, and the price at a time. Pure.
 
 Prices are per hour and per unit of the flavor's measure: a device (Devices), a whole GPU (Share), a unit of the capacity, such as
 a byte of memory (Capacity). For a node's capacity type its own entries count, from the first of them on; before, and for all other
 types, those without one. Of entries for one type the one that began last counts.
 
-Charges are exact fractions of prices that are exact decimals: an hour has 3.6e9 microseconds, so most charges are no finite
-decimal, and sums of rounded ones would depend on where time is split. `rounded` makes a Decimal of the sum, once.
-Keeps: charge(a, c) = charge(a, b) + charge(b, c). Pure.
+Prices are exact decimals, and amounts of money exact fractions: an hour has 3.6e9 microseconds, so most charges are no finite decimal, and
+sums of rounded ones would depend on where time is split. `rounded` makes a Decimal of the sum, once.
 """
 
 from __future__ import annotations
 
-import itertools
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
 from fairlead.api.flavor import Flavor
-from fairlead.kube.timestamps import HOUR_US
 
 PLACES_MAX = 18
 
@@ -30,15 +27,6 @@ class Price:
 
     per_hour: Decimal
     currency: str
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """`amount` is exact, in the flavor's currency; "" where it has no price. `unpriced_us` is time that no price covers."""
-
-    amount: Fraction = Fraction(0)
-    currency: str = ""
-    unpriced_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,30 +62,6 @@ class PriceBook:
         own = lists.get(capacity_type, _NONE).at(time_us) if capacity_type is not None else None
         return own if own is not None else lists.get(None, _NONE).at(time_us)
 
-    def charge(
-        self, flavor: str, capacity_type: str | None, start_us: int, end_us: int, share: int | Fraction = 1
-    ) -> Charge:
-        """For `share` units of the measure from `start_us` to `end_us`, unix microseconds, the end excluded.
-
-        Raises ValueError where the end is before the start, or the share negative.
-        """
-        if end_us < start_us:
-            raise ValueError(
-                f"charge of {flavor}: it ends {start_us - end_us} µs before it starts: give the start first"
-            )
-        if share < 0:
-            raise ValueError(f"charge of {flavor}: share: {share} is negative: give what was held, 0 or more")
-        moments = [start_us, *self._changes(flavor, capacity_type, start_us, end_us), end_us]
-        weighed, currency, unpriced_us = Fraction(0), "", 0
-        for begin, end in itertools.pairwise(moments):
-            price = self.price_at(flavor, capacity_type, begin)
-            if price is None:
-                unpriced_us += end - begin
-                continue
-            weighed += Fraction(price.per_hour) * (end - begin)
-            currency = price.currency
-        return Charge(weighed * share / HOUR_US, currency or self.currency(flavor), unpriced_us)
-
     def currency(self, flavor: str) -> str:
         """The currency of the flavor's prices; "" where it has none."""
         lists = self.flavors.get(flavor, {}).values()
@@ -107,15 +71,6 @@ class PriceBook:
         """When any price may change after `start_us` and before `end_us`, unix microseconds, in order."""
         every = (begin for lists in self.flavors.values() for each in lists.values() for begin in each.begins)
         return sorted({begin for begin in every if start_us < begin < end_us})
-
-    def _changes(self, flavor: str, capacity_type: str | None, start_us: int, end_us: int) -> list[int]:
-        """When the price may change within the span, in order."""
-        lists = self.flavors.get(flavor, {})
-        found = set[int]()
-        for kind in {None, capacity_type}:
-            begins = lists.get(kind, _NONE).begins
-            found.update(begins[bisect_right(begins, start_us) : bisect_left(begins, end_us)])
-        return sorted(found)
 
 
 def _lists(flavor: Flavor) -> dict[str | None, _List]:

@@ -20,8 +20,6 @@ Interval = Literal["Default", "Short", "Medium", "Long"]
 Strategy = Literal["TimeSlicing", "MPS"]
 Percentage = Annotated[int, Field(ge=1, le=100)]
 MEMORY_MIN = 1024 * 1024
-MPS_ON_ONE_MIG_DEVICE = "CUDA shows a program one MIG device only, also the MPS daemon, which therefore serves one; make a claim of each MIG device"
-"""Why one claim cannot have several MIG devices under MPS. Source: NVIDIA MIG User Guide, device enumeration and MPS."""
 _FACTORS = {"": Decimal(1)} | {
     suffix: factor
     for power, letter in enumerate("kMGTPE", 1)

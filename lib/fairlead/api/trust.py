@@ -1,30 +1,50 @@
 """The table of trust: what our programs read in order to decide, who may write it, and what keeps all others from it.
 
-A row is for a set of keys that are alike in all of that. It says, too, what an absurd value becomes, since a writer who may write one may
-write any, and within what a key means something: a UID that an object names is a key only in that object's namespace, a pool only with
-its driver and node. `written_by` gives the webhook the keys that it takes off and refuses; docs/security.md shows the table
-(`tools/trust_table.py`); tests/api/trust compares it with the names that the code uses, and with the policies of manifests/base.
-Rows: `trust_rows` (annotations, labels and the like) and `trust_fields` (fields). Constants only, nothing is read or decided here.
+The rows are in trust.yaml. `written_by` gives the webhook the keys that it takes off and refuses; docs/security.md shows the table
+(`tools/doc_tables.py`); tests/api/test_trust.py compares it with the names that the code uses, and with the policies of manifests/base. A UID
+that an object names is a key only in that object's namespace, a pool only with its driver and node: that is a row's scope.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from importlib.resources import files
+from typing import Final, Literal
+
+import msgspec
 
 from fairlead.api import names
-from fairlead.api.trust_fields import FIELDS
-from fairlead.api.trust_kinds import Form, Guard, Row, Writer
-from fairlead.api.trust_rows import MARKS
+from fairlead.bounded import yaml_text
 
-TABLE: Final[tuple[Row, ...]] = (*MARKS, *FIELDS)
+Writer = Literal[
+    "users", "workload", "webhook", "controller", "driver", "administrators", "Kubernetes", "other controllers"
+]
+Form = Literal["field", "annotation", "label", "annotation or label", "condition", "gate", "finalizer", "name", "taint"]
+
+WEBHOOK_MARKS: Final = "webhook: taken off new pods, refused in templates and updates"
+WEBHOOK_SIGNED: Final = "webhook: signed when the pod is created, then fixed"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    on: tuple[str, ...] = msgspec.field(name="kinds")
+    keys: tuple[str, ...]
+    form: Form = "field"
+    writers: tuple[Writer, ...]
+    guards: tuple[str, ...] = ()
+    absurd: str
+    scope: str = "its namespace"
+
+
+TABLE: Final = msgspec.convert(
+    yaml_text.document(files("fairlead.api").joinpath("trust.yaml").read_bytes()), tuple[Row, ...]
+)
 
 
 def keys(rows: Iterable[Row] = TABLE) -> frozenset[str]:
     return frozenset(key for row in rows for key in row.keys)
 
 
-def written_by(writer: Writer, *, on: str, form: Form, guard: Guard) -> tuple[str, ...]:
+def written_by(writer: Writer, *, on: str, form: Form, guard: str) -> tuple[str, ...]:
     """The keys that this program alone writes on objects of the kind, as the guard keeps them; in the order of the table."""
     return tuple(
         key

@@ -28,12 +28,11 @@ from fairlead.cel.library.conversions import CONVERSIONS
 from fairlead.cel.library.formats import FORMATS
 from fairlead.cel.library.kubernetes import INCLUDES, QUANTITIES, VERSIONS
 from fairlead.cel.library.lists import KUBERNETES_LISTS, LISTS, SETS, TWO_VARIABLES
-from fairlead.cel.library.net import NET
+from fairlead.cel.library.net import NET, URLS
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
 from fairlead.cel.library.strings import FORMAT, STRINGS
-from fairlead.cel.library.urls import URLS
 from fairlead.cel.syntax import macros
 from fairlead.kube.releases import NEWEST_TRIED, Minor, need
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fairlead.cel.check.checked import Checked
-from fairlead.cel.check.checker import check
+from fairlead.cel.check.checker import Checked, check
 from fairlead.cel.check.validators import validate
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue

@@ -1,7 +1,10 @@
-"""Compiled programs by text, bounded in bytes and shared fairly: what one owner compiles evicts its own programs first.
+"""What was compiled, and what was found out of texts, within bounds that hold whatever is asked.
 
-A program takes some hundred bytes a node, so a cache that counts entries would hold gigabytes of hostile ones. When the cache is full, the owner
-with the most bytes loses its least recently used program. A program that several owners use counts for the first of them.
+Programs by text are bounded in bytes and shared fairly: a program takes some hundred bytes a node, so a cache that counts entries would hold
+gigabytes of hostile ones. When the cache is full, the owner with the most bytes loses its least recently used program. A program that several
+owners use counts for the first of them.
+Facts that take long to find and are small, such as whether a selector may match a driver's devices, are kept by the digests of their texts: of a
+long text no more is kept than of a short one.
 Safe in threads.
 """
 
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from hashlib import blake2b
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -66,3 +70,32 @@ class ProgramCache(Generic[T]):
         self._bytes[owner] -= size_bytes
         if not self._order[owner]:
             del self._order[owner], self._bytes[owner]
+
+
+class TextMemo(Generic[T]):
+    """A memory of at most `most` texts, the latest used."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._found: OrderedDict[bytes, T] = OrderedDict()
+
+    def get(self, *texts: str) -> T | None:
+        key = _digest(texts)
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+            return found
+
+    def put(self, value: T, *texts: str) -> T:
+        """Returns the value."""
+        with self._lock:
+            self._found[_digest(texts)] = value
+            if len(self._found) > self._most:
+                self._found.popitem(last=False)
+        return value
+
+
+def _digest(texts: tuple[str, ...]) -> bytes:
+    return blake2b("\0".join(texts).encode(errors="surrogatepass"), digest_size=16).digest()

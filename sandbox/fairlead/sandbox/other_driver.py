@@ -26,9 +26,9 @@ import msgspec
 from fairlead.api.drivers import DRIVERS, NVIDIA, attributes_of
 from fairlead.api.names import DRIVER
 from fairlead.driver.backend import factory
-from fairlead.driver.kubelet import protocol, sockets
+from fairlead.driver.kubelet import protocol
 from fairlead.driver.kubelet.protocol import dra_v1_pb2
-from fairlead.driver.kubelet.services import RegistrationService
+from fairlead.driver.kubelet.server import RegistrationService, plugin_paths
 from fairlead.driver.publish import slices
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -53,15 +53,13 @@ class OtherDriver:
     @contextlib.asynccontextmanager
     async def running(self, *, plugins_dir: Path, registry_dir: Path) -> AsyncIterator[OtherDriver]:
         """Its slices are published and its sockets listen; kubelet registers it then."""
-        paths = sockets.plugin_paths(driver=NVIDIA, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
+        paths = plugin_paths(driver=NVIDIA, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
         paths.data.mkdir(parents=True, exist_ok=True)
         await self._publish()
         async with contextlib.AsyncExitStack() as stack:
             dra, registrar = grpc.aio.server(), grpc.aio.server()
-            servicer: Any = self
-            protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(servicer, dra)
-            registration: Any = _Registration(driver=NVIDIA, endpoint=str(paths.dra))
-            protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(registration, registrar)
+            protocol.DRA[protocol.DRA_V1].serve(self, dra)
+            protocol.REGISTRATION.serve(_Registration(driver=NVIDIA, endpoint=str(paths.dra)), registrar)
             for server, path in ((dra, paths.dra), (registrar, paths.registration)):
                 server.add_insecure_port(f"unix:{path}")
                 await server.start()

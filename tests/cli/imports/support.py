@@ -10,10 +10,9 @@ import yaml
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.cli.imports import write
-from fairlead.cli.imports.documents import documents
-from fairlead.cli.imports.model import Imported
-from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.imports import command
+from fairlead.cli.imports.command import READERS
+from fairlead.cli.imports.model import Imported, System, documents
 from fairlead.controller.watch import settings
 from fairlead.engine.queues.tree import Tree
 from fairlead.webhook.offline import judge, world_of
@@ -33,7 +32,7 @@ def sample(system: System) -> str:
 
 
 def objects(imported: Imported) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(each["kind"], each["metadata"]["name"]): each for each in write.objects(imported)}
+    return {(each["kind"], each["metadata"]["name"]): each for each in command.objects(imported)}
 
 
 def spec(imported: Imported, queue: str) -> dict[str, Any]:
@@ -51,7 +50,7 @@ def lost(imported: Imported) -> list[str]:
 
 def tree(imported: Imported) -> Tree:
     """The engine's, by the way that the controller takes. Nothing of it may be unreadable."""
-    found = write.objects(imported)
+    found = command.objects(imported)
     queues, flavors = ([each for each in found if each["kind"] == kind] for kind in ("Queue", "Flavor"))
     read = settings.read(queues, flavors)
     assert read.problems == ()
@@ -60,7 +59,7 @@ def tree(imported: Imported) -> Tree:
 
 def check(imported: Imported, system: System) -> None:
     """What was written is valid by our own validation, the webhook admits it, the engine takes its queues, and both forms say the same."""
-    found = write.objects(imported)
+    found = command.objects(imported)
     for each in found:
         KINDS[each["kind"]].read(each)
     world = world_of(found)
@@ -68,5 +67,5 @@ def check(imported: Imported, system: System) -> None:
     assert refused == []
     broken = {problem.reason for problem in tree(imported).problems}
     assert broken <= {"ChildrenDeserveMore"}
-    text = write.as_yaml(imported, system)
+    text = command.as_yaml(imported, system)
     assert [each for each in yaml.safe_load_all(text) if each] == found

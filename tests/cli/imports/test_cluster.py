@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from fairlead.cli.imports import live
-from fairlead.cli.imports.systems import System
+from fairlead.cli.imports.model import System
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Resource

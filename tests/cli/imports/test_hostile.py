@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.bounded.limits import MANIFESTS
-from fairlead.cli.imports import write
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.model import RefusedError
-from fairlead.cli.imports.systems import READERS, System
+from fairlead.cli.imports import command
+from fairlead.cli.imports.command import READERS
+from fairlead.cli.imports.model import Document, RefusedError, System
 from tests.cli.imports.support import SYSTEMS, check, read, sample, tree
 from tests.support import cpu
 from tests.support.engine.examples import examples
@@ -81,7 +80,7 @@ def test_what_no_terminal_prints_is_written_escaped() -> None:
     queue["spec"][key] = key
     local = {**WHOLE["kueue"][-3], "metadata": {"name": "x", "namespace": "n"}, "spec": {"clusterQueue": "language"}}
     imported = READERS["kueue"]([Document("in.json", each) for each in (flavor, queue, local)])
-    for text in (write.as_yaml(imported, "kueue"), write.as_json(imported), *map(str, imported.notes)):
+    for text in (command.as_yaml(imported, "kueue"), command.as_json(imported), *map(str, imported.notes)):
         text.encode()
         assert not any(each in text for each in ("\u202e", "\x1b"))
 
@@ -146,7 +145,7 @@ def test_a_sample_with_anything_in_any_place_is_refused_in_words_or_becomes_vali
     else:
         said = ["imported: "]
         check(imported, system)
-        json.loads(write.as_json(imported))
+        json.loads(command.as_json(imported))
     assert said
     assert all(": " in each and "\n" not in each and len(each) < 3000 for each in said)
 
@@ -222,4 +221,4 @@ def test_any_tree_of_kueue_keeps_what_its_roots_are_promised_and_borrows_nothing
     shuffled = list(values)
     order.shuffle(shuffled)
     again = READERS["kueue"]([Document("in.json", each) for each in shuffled])
-    assert write.objects(again) == write.objects(imported)
+    assert command.objects(again) == command.objects(imported)

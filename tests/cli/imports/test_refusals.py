@@ -2,8 +2,7 @@
 
 import pytest
 
-from fairlead.cli.imports.model import RefusedError
-from fairlead.cli.imports.systems import System
+from fairlead.cli.imports.model import RefusedError, System
 from tests.cli.imports.support import read
 from tests.support.commands import invoke
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.cli.simulate.protocol import Counter, drawn_arrivals, mean_and_sd, node_order, parse_seeds
+from fairlead.cli.simulate.replay import Counter, drawn_arrivals, mean_and_sd, node_order, parse_seeds
 from fairlead.cli.simulate.trace import Pod, PodRequest, TraceError, read_arrivals, read_trace
 
 HEAD = "sn,cpu_milli,memory_mib,gpu,model\n"

@@ -14,14 +14,11 @@ from msgspec.structs import replace
 
 from fairlead.api import names, repair
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
-from fairlead.controller.accounting.nodes import UNPUBLISHED_S, NodeUnits
-from fairlead.controller.accounting.units import Measures, Units
-from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.controller.accounting.units import UNPUBLISHED_S, Measures, NodeUnits, Units, UsualRequests
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.history.ledger.entries import WHOLE_PPM
-from fairlead.history.ledger.observed import UsageSeen
+from fairlead.history.ledger.entries import WHOLE_PPM, ClaimSeen, UsageSeen
 from fairlead.kube import core, resource
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.store import Change
@@ -86,17 +83,9 @@ def claim_of(
 def pod_of(
     uid: str = "p1", *, phase: str = "Running", node: str = "n1", annotations: Any = None, **status: Any
 ) -> core.Pod:
-    body = {
-        "metadata": {
-            "uid": uid,
-            "namespace": "ml",
-            "name": f"pod-{uid}",
-            "annotations": annotations or {},
-            "labels": {"team": "blue"},
-        },
-        "spec": {"nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]},
-        "status": {"phase": phase, **status},
-    }
+    meta = {"uid": uid, "namespace": "ml", "name": f"pod-{uid}", "annotations": annotations or {}}
+    spec = {"nodeName": node, "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}]}
+    body = {"metadata": {**meta, "labels": {"team": "blue"}}, "spec": spec, "status": {"phase": phase, **status}}
     return msgspec.convert(body, core.Pod)
 
 
@@ -171,6 +160,13 @@ def test_with_their_node_its_devices_are_gone():
     assert told.look() == {"gpu-0": "gone", "gpu-1": "gone"}
 
 
+def seen_of(world: World, held: Held, *, units: Units | None = None, kind: str | None = None, **said: Any) -> ClaimSeen:
+    """The claim as the ledger is told of it. `kind`: the capacity type of its node; `said`: what counts beside its pods."""
+    attribution = Attribution(**{"queue_of": lambda _: "q", **said})
+    measures = Measures(FLAVORS, ("h100",))
+    return claim_seen(held, attribution, world.inventory, units or Units(world.inventory), measures, lambda _: kind)
+
+
 def test_a_gpu_and_its_mig_devices_are_one_unit_and_a_part_counts_as_its_share():
     world = World()
     devices, counters = mig_gpu(0)
@@ -179,15 +175,7 @@ def test_a_gpu_and_its_mig_devices_are_one_unit_and_a_part_counts_as_its_share()
     (unit,), _ = told.units.look("n1", told.measures, told.usual, (), 0.0)
     assert (unit.whole.share_ppm, unit.whole.flavor, unit.whole.amount) == (WHOLE_PPM, "h100", Fraction(1))
     part = next(each["name"] for each in devices if "3g" in each["name"])
-    seen = claim_seen(
-        Held(hold(world, part)),
-        Attribution(queue_of=lambda _: ""),
-        world.inventory,
-        told.units.units,
-        told.measures,
-        lambda _: "spot",
-    )
-    (found,) = seen.parts
+    (found,) = seen_of(world, Held(hold(world, part)), units=told.units.units, kind="spot").parts
     assert unit.unit.name == "gpu-0"
     assert (found.unit, found.device) == (unit.unit, part)
     assert found.measure.share_ppm == round(found.measure.amount * WHOLE_PPM)
@@ -202,9 +190,8 @@ def test_a_gpu_that_becomes_mig_capable_stays_the_same_unit():
     for name in list(world.slice_json):
         world.inventory.drop_slice(name)
     both = [mig_gpu(minor) for minor in range(2)]
-    world.add_node(
-        "n1", [device for devices, _ in both for device in devices], counters=[counters for _, counters in both]
-    )
+    devices = [device for found, _ in both for device in found]
+    world.add_node("n1", devices, counters=[counters for _, counters in both])
     assert told.look() == {}
 
 
@@ -218,11 +205,7 @@ def test_a_share_is_told_as_its_part_of_the_device_with_its_own_use_against_its_
     )  # fmt: skip
     entry = {"driver": names.DRIVER, "pool": "n1", "device": "gpu-0", "shareID": "s", "data": usage.to_json()}
     claim = hold(world, "gpu-0", share={"shareID": "s", "consumedCapacity": {"memory": "20Gi"}}, devices=[entry])
-    held = Held(claim, {"p1": pod_of()})
-    measures = Measures(FLAVORS, ("h100",))
-    attribution = Attribution(queue_of=lambda _: "q")
-    seen = claim_seen(held, attribution, world.inventory, Units(world.inventory), measures, lambda _: None)
-    [part] = seen.parts
+    [part] = seen_of(world, Held(claim, {"p1": pod_of()})).parts
     assert part.measure.share_ppm == WHOLE_PPM // 4
     assert part.usage is not None
     assert (part.usage.memory_peak_bytes, part.usage.memory_bytes) == (7 * 2**30, 20 * 2**30)
@@ -233,37 +216,24 @@ def test_a_claim_is_told_with_its_pod_its_times_and_what_the_driver_says_of_it()
     usage = DeviceUsage(state="Idle", since_s=30.0, sampled_at_s=60.0, utilization_percent=2, memory_used_peak_bytes=7)
     entry = {"driver": names.DRIVER, "pool": "n1", "device": "gpu-0", "data": usage.to_json()}
     claim = hold(world, "gpu-0", devices=[entry])
-    running = [{"name": "main", "state": {"running": {"startedAt": "2026-11-01T00:00:10Z"}}}]
-    pods = {"p1": pod_of(annotations={names.USER: "ada"}, containerStatuses=running)}
-    attribution = Attribution(
-        queue_of=lambda pod: f"queue of {pod.metadata.name}",
-        labels=("project", "team"),
-        namespace_labels=lambda _: {"project": "x"},
-    )
-    seen = claim_seen(
-        Held(claim, pods), attribution, world.inventory, Units(world.inventory), Measures((), ()), lambda _: None
-    )
+
+    def container(state: str, **times: str) -> list[dict[str, Any]]:
+        return [{"name": "main", "state": {state: {"startedAt": "2026-11-01T00:00:10Z", **times}}}]
+
+    said: dict[str, Any] = {"queue_of": lambda pod: f"queue of {pod.metadata.name}", "labels": ("project", "team")}
+    said["namespace_labels"] = lambda _: {"project": "x"}
+    running = pod_of(annotations={names.USER: "ada"}, containerStatuses=container("running"))
+    seen = seen_of(world, Held(claim, {"p1": running}), **said)
     own = seen.allocation
-    assert (own.queue, own.gang, own.user, own.labels) == (
-        "queue of pod-p1",
-        "pod-p1",
-        "ada",
-        (("project", "x"), ("team", "blue")),
-    )
+    assert (own.queue, own.gang, own.user) == ("queue of pod-p1", "pod-p1", "ada")
+    assert own.labels == (("project", "x"), ("team", "blue"))
     assert seen.started_us is not None
     assert (seen.started_us - own.allocated_us, seen.finished_us) == (6_000_000, None)
     assert seen.parts[0].usage == UsageSeen(
         idle=True, since_us=30_000_000, sampled_us=60_000_000, busy_percent=2, memory_peak_bytes=7, memory_bytes=None
     )
-    ended = [
-        {
-            "name": "main",
-            "state": {"terminated": {"startedAt": "2026-11-01T00:00:10Z", "finishedAt": "2026-11-01T00:00:50Z"}},
-        }
-    ]
-    done = Held(claim, {"p1": pod_of(phase="Succeeded", containerStatuses=ended)})
-    later = claim_seen(done, attribution, world.inventory, Units(world.inventory), Measures((), ()), lambda _: None)
-    assert later.finished_us == own.allocated_us + 46_000_000
+    ended = pod_of(phase="Succeeded", containerStatuses=container("terminated", finishedAt="2026-11-01T00:00:50Z"))
+    assert seen_of(world, Held(claim, {"p1": ended})).finished_us == own.allocated_us + 46_000_000
 
 
 MARK = {

@@ -70,17 +70,6 @@ async def test_too_many_intervals_are_refused_and_sums_of_fewer_lines_are_not(tm
     assert (await ask(place, command=(sys.executable, "-c", code), aggregate="namespace"))[0] == 200
 
 
-async def test_too_many_allocations_in_all_sets_are_refused(tmp_path):
-    code = (
-        "from fairlead.history.cost import opencost; opencost.LINES_MAX = 19;"
-        "from fairlead.controller.accounting import allocation_child; allocation_child.main()"
-    )
-    place = filled(tmp_path, 20)
-    status, body = await ask(place, command=(sys.executable, "-c", code))
-    assert (status, "more than 19 allocations" in body["message"]) == (400, True)
-    assert (await ask(place, command=(sys.executable, "-c", code), aggregate="node"))[0] == 200
-
-
 async def test_a_window_of_centuries_is_refused(tmp_path):
     status, body = await ask(filled(tmp_path, 1), window="36500d")
     assert (status, f"longer than {opencost.WINDOW_DAYS_MAX} days" in body["message"]) == (400, True)

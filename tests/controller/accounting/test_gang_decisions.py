@@ -1,7 +1,7 @@
 """What events say of gangs, as the ledger is told: once for the same in a row, bounded."""
 
-from fairlead.controller.accounting import decisions
-from fairlead.controller.accounting.decisions import GangDecisions
+from fairlead.controller.accounting import feed
+from fairlead.controller.accounting.feed import GangDecisions
 
 GANG, OTHER = ("vision", "train"), ("vision", "other")
 
@@ -35,16 +35,16 @@ def test_a_forecast_is_no_decision_and_a_text_is_cut():
     noted.note(GANG, "Forecast", "starts in an hour", warning=False)
     noted.note(GANG, "Evicting", "x" * 5000, warning=True)
     (found,) = noted.take()
-    assert (found.what, found.warning, len(found.text)) == ("Evicting", True, decisions.TEXT_MAX)
+    assert (found.what, found.warning, len(found.text)) == ("Evicting", True, feed.TEXT_MAX)
 
 
 def test_what_is_kept_is_bounded(monkeypatch):
-    monkeypatch.setattr(decisions, "GANGS_MAX", 3)
+    monkeypatch.setattr(feed, "GANGS_MAX", 3)
     noted = GangDecisions(lambda: 1.0)
-    for number in range(decisions.WAITING_MAX + 5):
+    for number in range(feed.WAITING_MAX + 5):
         noted.note(("vision", f"gang-{number}"), "NoDevices", "x", warning=False)
     taken = noted.take()
-    assert len(taken) == decisions.WAITING_MAX
+    assert len(taken) == feed.WAITING_MAX
     assert taken[0].gang == "gang-5", "the oldest are lost"
     noted.note(("vision", "gang-5"), "NoDevices", "x", warning=False)
     assert len(noted.take()) == 1, "it is not remembered that it was said"

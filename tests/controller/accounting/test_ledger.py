@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -16,10 +15,11 @@ import pytest
 from fairlead.api import names
 from fairlead.history.ledger import keeper
 from fairlead.history.ledger.entries import WHOLE_PPM, Held
-from fairlead.history.ledger.store.errors import UnavailableError
+from fairlead.history.ledger.store.place import UnavailableError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.kube import resources, timestamps
 from tests.controller.conftest import Bench
+from tests.controller.report.series import free_port
 
 EVER_US = 10**18
 FLAVOR = {
@@ -74,18 +74,36 @@ def allocations(bench: Bench) -> Iterator[tuple[str, int]]:
             yield f"{result.pool}/{result.device}", at_us
 
 
-async def test_claims_are_accounted_from_their_allocation_to_their_end(bench: Bench, ledger: str):
+async def test_claims_are_accounted_from_their_allocation_to_their_end_and_opencost_reads_them(
+    bench: Bench, ledger: str
+):
     await bench.client.create(resources.FLAVORS, FLAVOR)
     await bench.client.create(resources.QUEUES, QUEUE)
     await bench.template("four", 4)
-    async with bench.controller(ledger=ledger, ledger_labels=("team",)):
-        done = await bench.gang("done", 1, template="four", sleep=0.5, labels={"team": "blue"})
+    address = f"127.0.0.1:{free_port()}"
+    async with (
+        bench.controller(ledger=ledger, ledger_labels=("team",), opencost=True, metrics_bind=address),
+        aiohttp.ClientSession(f"http://{address}") as session,
+    ):
+        await bench.gang("done", 1, template="four", sleep=0.5, labels={"team": "blue"})
         stays = await bench.gang("stays", 2, template="four", annotations={names.USER: "ada"})
         await bench.until(lambda: bench.running(stays), "the gang runs")
         exact = dict(allocations(bench))
         await bench.until(lambda: bench.watchdog.held == 8, "the first gang's devices are given back")
         await known(ledger, lambda found: any(each.ended_by for each in found))
         await known(ledger, lambda found: bool(found) and dict(found[-1].times_us).get("used", 0) > 0)
+        async with session.get("/metrics") as answer:
+            shown = await answer.text()
+        async with session.get("/allocation", params={"window": "1d", "aggregate": "namespace"}) as answer:
+            assert answer.status == 200, await answer.text()
+            (sets,) = (await answer.json())["data"]
+        async with session.get("/allocation") as answer:
+            assert (answer.status, "window" in (await answer.json())["message"]) == (400, True)
+    lines = sorted(line for line in shown.splitlines() if line.startswith("container_gpu_allocation{"))
+    assert [line.partition('pod="')[2] for line in lines] == ['stays-0"} 4.0', 'stays-1"} 4.0']
+    assert lines[0].startswith('container_gpu_allocation{container="main",namespace="ml",node="h')
+    assert sets["ml"]["gpuHours"] > 0
+    assert sets["ml"]["gpuCost"] == pytest.approx(2.5 * sets["ml"]["gpuHours"], abs=1e-4)
     found = held(ledger)
     assert len(found) == 12
     for each in found:
@@ -93,12 +111,8 @@ async def test_claims_are_accounted_from_their_allocation_to_their_end(bench: Be
         assert exact.get(f"{each.unit.pool}/{each.device}", own.allocated_us) == own.allocated_us
         assert (own.queue, each.measure.flavor) == ("vision", "h100")
         assert (each.measure.amount, each.measure.share_ppm) == (Fraction(1), WHOLE_PPM)
-    ended = [each for each in found if each.allocation.gang == "done"]
-    assert {(each.ended_by, each.allocation.labels, each.lost) for each in ended} == {
-        ("Completed", (("team", "blue"),), False)
-    }
-    assert {(each.ended_by, each.allocation.user) for each in found if each.allocation.gang == "stays"} == {("", "ada")}
-    assert len(done) == 1
+    ends = {(of.gang, each.ended_by, of.labels, of.user, each.lost) for each in found if (of := each.allocation)}
+    assert ends == {("done", "Completed", (("team", "blue"),), "", False), ("stays", "", (), "ada", False)}
     read = reader(ledger)
     assert {wait.gang for wait in read.waits(0, EVER_US)} == {"done", "stays"}
     assert list(read.gaps(0, EVER_US)) == []
@@ -149,51 +163,6 @@ async def test_an_eviction_loses_work_and_a_tainted_device_is_broken(bench: Benc
 async def _priority(bench: Bench, name: str, value: int) -> dict[str, Any]:
     await bench.client.create(resources.raw(resources.PRIORITY_CLASSES), {"metadata": {"name": name}, "value": value})
     return {"priorityClassName": name, "priority": value}
-
-
-async def test_a_store_that_refuses_stops_no_gang_and_is_told(bench: Bench):
-    nowhere = bench.workdir / "file"
-    nowhere.write_text("not a directory")
-    await bench.template("one")
-    async with bench.controller(ledger=str(nowhere)):
-        pods = await bench.gang("starts", 2, template="one")
-        await bench.until(lambda: bench.running(pods), "the gang runs, unaccounted")
-        told: list[str] = []
-        while not told:
-            await asyncio.sleep(0.1)
-            events = (await bench.client.list(resources.EVENTS, names.NAMESPACE)).items
-            told = [each["message"] for each in events if each["reason"] == "LedgerProblem"]
-    assert str(nowhere) in told[0]
-
-
-async def test_opencost_reads_allocations_and_who_holds_what(bench: Bench, ledger: str):
-    await bench.client.create(resources.FLAVORS, FLAVOR)
-    await bench.template("four", 4)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    async with (
-        bench.controller(ledger=ledger, opencost=True, metrics_bind=f"127.0.0.1:{port}"),
-        aiohttp.ClientSession() as session,
-    ):
-        runs = await bench.gang("runs", 1, template="four")
-        await bench.until(lambda: bench.running(runs), "the gang runs")
-        await known(ledger, lambda found: len(found) == 4 and all("used" in dict(each.times_us) for each in found))
-        async with session.get(f"{url}/metrics") as answer:
-            shown = await answer.text()
-        async with session.get(f"{url}/allocation", params={"window": "1d", "aggregate": "namespace"}) as answer:
-            assert answer.status == 200, await answer.text()
-            body = await answer.json()
-        async with session.get(f"{url}/allocation") as answer:
-            assert answer.status == 400
-            assert "window" in (await answer.json())["message"]
-    (line,) = (line for line in shown.splitlines() if line.startswith("container_gpu_allocation{"))
-    assert line.startswith('container_gpu_allocation{container="main",namespace="ml",node="h')
-    assert line.endswith('pod="runs-0"} 4.0')
-    (sets,) = body["data"]
-    assert sets["ml"]["gpuHours"] > 0
-    assert sets["ml"]["gpuCost"] == pytest.approx(2.5 * sets["ml"]["gpuHours"], abs=1e-4)
 
 
 async def test_a_budget_is_spent_by_what_the_ledger_has_and_outlives_the_leader(bench: Bench, ledger: str):

@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import app, term
 from fairlead.controller.commit import writes
-from fairlead.controller.gangs.admission import bind_clock, recovery
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.pacing import IDLE_MAX_S
 from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources
@@ -162,7 +162,7 @@ async def test_a_scheduler_that_does_not_exist_holds_devices_for_a_bounded_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     """A tenant's gang names one: it is taken back with its reason, and its devices go to the gang that waits for them."""
-    monkeypatch.setattr(bind_clock, "UNTRIED_MAX_S", 1.0)
+    monkeypatch.setattr(recovery, "UNTRIED_MAX_S", 1.0)
     await bench.template("eight", 8)
     async with bench.controller(gang_timeout_s=1.0):
         stuck = await bench.gang("stuck", 2, template="eight", schedulerName="nobody")

@@ -18,7 +18,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.types.plan import Assignment, Reservation
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, errors, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.timing import Time

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
-from fairlead.controller.autoscaling import placeholders, visible
+from fairlead.controller.autoscaling import shapes, visible
 from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage, tried
@@ -139,7 +139,7 @@ def test_a_pod_that_does_not_wait_at_the_gate_is_left_alone(change: Json, why: s
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
 def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_no_claim(autoscaler: str):
     scaling = FlavorAutoscaling(mode="Placeholder", extended_resource="nvidia.com/gpu", node_selector={"type": "p5"})
-    made = placeholders.wanted(gang(gated_pod("a"), gated_pod("b")), scaling, namespace=names.NAMESPACE)
+    made = shapes.wanted(gang(gated_pod("a"), gated_pod("b")), scaling, namespace=names.NAMESPACE)
     assert len({each["metadata"]["name"] for each in made}) == 2
     refused = {
         "type": "PodScheduled",
@@ -161,9 +161,9 @@ def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_
         assert pod["spec"]["nodeSelector"] == {"pool": "gpu", "type": "p5"}
         assert pod["spec"]["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
         converted = msgspec.convert(pod, core.Pod)
-        assert placeholders.is_placeholder(converted)
+        assert shapes.is_placeholder(converted)
     usual = msgspec.convert({**made[0], "spec": {**made[0]["spec"], "priority": 0}}, core.Pod)
-    assert not placeholders.is_placeholder(usual), "the label alone frees no room"
+    assert not shapes.is_placeholder(usual), "the label alone frees no room"
 
 
 def test_a_pod_is_shown_a_few_times_and_not_for_ever():

@@ -1,7 +1,5 @@
 """Demand for nodes on the sandbox: pods shown and hidden, objects made once and removed, by a leader and by the one after it."""
 
-import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.autoscaling import visible
-from fairlead.kube import core, errors, resources
+from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from tests.controller.conftest import NAMESPACE, Bench, Life, benches
 
@@ -122,31 +120,3 @@ async def test_a_leader_that_dies_while_it_shows_pods_leaves_nothing_that_the_ne
         await bench.until(lambda: shown(bench, pods), "its pods are shown")
     assert len(bench.claims.all()) == 2
     assert not bench.allocated()
-
-
-@pytest.mark.slow
-async def test_a_gang_runs_on_nodes_that_come_and_the_flavor_remembers_how_long_that_took(tmp_path: Path):
-    async with benches(tmp_path, count=2, named=True) as bench:
-        await bench.template("eight", 8)
-        late = bench.cluster.nodes["h2"]
-        await late.stop()
-        await bench.client.delete(resources.NODES, "h2")
-        for each in (await bench.client.list(resources.RESOURCE_SLICES)).items:
-            if each.spec.node_name == "h2":
-                with contextlib.suppress(errors.NotFound):  # collected with its node
-                    await bench.client.delete(resources.RESOURCE_SLICES, each.metadata.name)
-        await flavor(bench, waitBeforeEviction="1h")
-        async with bench.controller():
-            pods = await bench.gang("wide", 2, template="eight")
-            await bench.until(lambda: shown(bench, pods), "it is shown")
-            await late.start()
-            await bench.until(lambda: bench.running(pods), "it runs on both nodes", timeout_s=60.0)
-            took: list[float] = []
-            for _ in range(100):
-                found = await bench.client.get(resources.FLAVORS, "h100")
-                took = (found.get("status") or {}).get("scaleUpSeconds") or []
-                if took:
-                    break
-                await asyncio.sleep(0.1)
-        assert len(took) == 1
-        assert 0 < took[0] < 60

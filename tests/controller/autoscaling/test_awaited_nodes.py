@@ -9,10 +9,12 @@ import pytest
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.controller.autoscaling import provisioning
-from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes, recorded_since
+from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes
 from fairlead.controller.autoscaling.provisioning import ATTEMPTS_MAX, Seen, next_step, seen, wanted
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.book.book import Book
+from fairlead.controller.book.shown import NODES_CONDITION
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.plan import Admission, FlavorTotal, NodeDemand, Plan, Waiting
 from fairlead.engine.types.reasons import Code, Reason
@@ -57,12 +59,16 @@ def test_a_request_gets_since_when_nodes_are_asked_for_and_stays_the_same_object
     assert known.lift([ASKS], scales=False) == [ASKS]
 
 
+def since(raw: dict[str, Any] | None) -> float | None:
+    return holds_since(raw, NODES_CONDITION)
+
+
 def test_a_new_leader_goes_on_from_what_the_gang_says():
     condition = {"type": "AwaitingNodes", "status": "True", "lastTransitionTime": "1970-01-01T00:01:40Z"}
-    assert recorded_since({"status": {"conditions": [condition]}}) == 100.0
-    assert recorded_since({"status": {"conditions": [condition | {"status": "False"}]}}) is None
-    assert recorded_since({"status": {"conditions": [condition | {"lastTransitionTime": "soon"}]}}) is None
-    assert recorded_since(None) is None
+    assert since({"status": {"conditions": [condition]}}) == 100.0
+    assert since({"status": {"conditions": [condition | {"status": "False"}]}}) is None
+    assert since({"status": {"conditions": [condition | {"lastTransitionTime": "soon"}]}}) is None
+    assert since(None) is None
     known = awaited(recorded=100.0)
     assert known.lift([ASKS], scales=True)[0].nodes_asked_since == 100.0
     known.decided(plan(None), {TRAIN}, 200.0)

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
-from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Wait
+from fairlead.controller.gangs.evictions import disruption, eviction_marks, past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import Cancel, Evict, EvictionMark, Spread, Wait
 from fairlead.controller.gangs.evictions.moved import Spot
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
@@ -31,7 +30,7 @@ def gang(*members, size=2):
 
 
 def step(found, *, now=NOW, wanted=True, refusal=""):
-    return eviction_steps.next_step(found, now=now, still_waits=lambda gang: wanted, refusal=lambda members: refusal)
+    return eviction_marks.next_step(found, now=now, still_waits=lambda gang: wanted, refusal=lambda members: refusal)
 
 
 def test_a_mark_says_the_same_when_it_is_read_back():
@@ -87,7 +86,7 @@ def test_a_replacement_has_no_beneficiary_and_is_not_cancelled():
 def test_a_budget_is_waited_for_and_then_given_up():
     whole = gang(member("a", MARK), member("b", MARK))
     found = step(whole, now=NOW + 10, refusal="no")
-    assert (found.until, found.refused) == (NOW + 10 + eviction_steps.RETRY_S, "no")
+    assert (found.until, found.refused) == (NOW + 10 + eviction_marks.RETRY_S, "no")
     found = step(whole, now=NOW + 10 + eviction_marks.REFUSAL_TIMEOUT_S, refusal="no")
     assert isinstance(found, Cancel)
     assert found.refused
@@ -184,7 +183,7 @@ def test_a_move_away_from_a_node_is_called_off_when_the_node_stays():
     both = gang(member("a", mark), member("b", mark))
 
     def found(goes):
-        return eviction_steps.next_step(
+        return eviction_marks.next_step(
             both, now=NOW, still_waits=lambda gang: True, node_goes=lambda: goes, refusal=lambda members: ""
         )
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fairlead.api import names
 from fairlead.controller import term
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
+from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Eviction, Plan
@@ -218,7 +218,7 @@ async def test_an_eviction_that_budgets_refuse_for_long_is_given_up_and_the_gang
     bench: Bench, plot: Plot, monkeypatch
 ):
     monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.5)
+    monkeypatch.setattr(eviction_marks, "RETRY_S", 0.5)
     async with bench.controller():
         old = await fill(bench)
         await budget(bench, 2)
@@ -320,7 +320,7 @@ async def test_an_eviction_that_the_apiserver_refuses_is_retried_with_backoff_an
 ):
     """A 429 that no PodDisruptionBudget we know of explains: its own count lags, or the apiserver has too much to do."""
     monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 4.0)
-    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.25)
+    monkeypatch.setattr(eviction_marks, "RETRY_S", 0.25)
     async with bench.controller():
         old = await fill(bench)
         fault = bench.cluster.server.faults.fail(

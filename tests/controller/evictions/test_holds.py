@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any
 
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
-from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
-from fairlead.engine.types.hold import Hold
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
+from fairlead.engine.types.gangs import Hold
 from fairlead.kube.resources import GANGS, QUEUES
 from tests.controller.conftest import NAMESPACE, Bench, Life
 from tests.controller.watch.test_usage_writes import running
@@ -51,7 +50,7 @@ def test_an_eviction_by_a_hold_is_cancelled_where_it_was_resumed() -> None:
     gang = dataclasses.replace(gang, decisions=(eviction_marks.decision(mark),))
 
     def step(*, on_hold: bool) -> object:
-        return eviction_steps.next_step(
+        return eviction_marks.next_step(
             gang,
             now=99.0,
             still_waits=lambda _: True,

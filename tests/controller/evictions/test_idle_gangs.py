@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims.allocations import results
-from fairlead.controller.gangs.evictions import eviction_marks, eviction_steps
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
-from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Wait
+from fairlead.controller.gangs.conditions import holds_since
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.watch import settings
@@ -164,8 +164,8 @@ def test_it_is_looked_at_when_it_is_to_be_told_when_it_was_and_when_that_is_over
      [{"type": "Idle", "status": "True", "lastTransitionTime": "soon"}]],
 )  # fmt: skip
 def test_what_does_not_say_when_it_was_told_says_nothing(conditions: list[dict[str, str]]) -> None:
-    assert idleness.noticed_at({"status": {"conditions": conditions}}) is None
-    assert idleness.noticed_at(None) is None
+    assert holds_since({"status": {"conditions": conditions}}, idleness.CONDITION) is None
+    assert holds_since(None, idleness.CONDITION) is None
 
 
 def test_a_queue_below_has_the_policy_of_the_one_above() -> None:
@@ -192,7 +192,7 @@ def test_an_eviction_is_cancelled_when_the_gang_is_busy_again() -> None:
     gang = dataclasses.replace(gang, decisions=(eviction_marks.decision(mark),))
 
     def step(*, idle: bool) -> object:
-        return eviction_steps.next_step(
+        return eviction_marks.next_step(
             gang, now=NOW - 1, still_waits=lambda _: True, idle=lambda: idle, refusal=lambda _: ""
         )
 

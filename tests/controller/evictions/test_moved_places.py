@@ -11,7 +11,7 @@ from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mar
 from fairlead.controller.gangs.evictions.moved import Held, Spot, read_spot, to_its_place, unpinned
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction, past_eviction
 from fairlead.controller.gangs.release import release_patch
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import core, nulls
 from tests.support.engine.objects import claim_spec, device_request, gang
 

@@ -86,7 +86,7 @@ class Bench:
         self.plan = decide(snapshot, self.now)
         self.replacements.restore(self.plan.admissions)
         return {
-            each.name: {result.device.device for held in each.claims for result in held.allocation.results}
+            each.name: {result.device for held in each.claims for result in held.allocation.devices.results}
             for each in self.plan.admissions
         }
 

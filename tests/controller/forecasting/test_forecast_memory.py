@@ -13,8 +13,14 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
-from fairlead.controller.forecasting.forked import Failure, Forked
-from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, UNKNOWN_BYTES, Memory, bound_bytes
+from fairlead.controller.forecasting.forked import (
+    HEADROOM_MIN_BYTES,
+    UNKNOWN_BYTES,
+    Failure,
+    Forked,
+    Memory,
+    bound_bytes,
+)
 from fairlead.controller.report import reporter
 from fairlead.kube import timestamps
 from tests.controller.conftest import Bench
@@ -33,8 +39,10 @@ def kernel(root: Path, files: Mapping[str, object]) -> Memory:
     return Memory(root / "cgroup", root / "proc")
 
 
-MEMINFO = {"proc/meminfo": f"MemTotal:       {16 * MIB} kB\nMemFree:          1024 kB\nMemAvailable:   {8 * MIB} kB"}
-V2 = {
+MEMINFO: dict[str, object] = {
+    "proc/meminfo": f"MemTotal:       {16 * MIB} kB\nMemFree:          1024 kB\nMemAvailable:   {8 * MIB} kB"
+}
+V2: dict[str, object] = {
     **MEMINFO,
     "proc/self/cgroup": "0::/",
     "cgroup/memory.max": 4 * GIB,
@@ -42,7 +50,7 @@ V2 = {
     "cgroup/memory.current": 3 * GIB,
     "cgroup/memory.stat": f"anon {2 * GIB}\ninactive_file {GIB // 2}\nactive_file 77",
 }
-V1 = {
+V1: dict[str, object] = {
     **MEMINFO,
     "proc/self/cgroup": "5:memory:/kubepods/pod-1/c1\n2:cpu,cpuacct:/\n1:name=systemd:/",
     "cgroup/memory/memory.limit_in_bytes": 4 * GIB,
@@ -51,48 +59,38 @@ V1 = {
 }
 
 
-@pytest.mark.parametrize(
-    ("files", "headroom"),
-    [
-        pytest.param(V2, 3 * GIB // 2, id="v2: the limit less what is in use, without what can be dropped"),
-        pytest.param({**V2, "cgroup/memory.high": 3 * GIB}, GIB // 2, id="v2: memory.high is a limit, too"),
-        pytest.param({**V2, "cgroup/memory.max": "max"}, 8 * GIB, id="v2: no limit, so what the machine has"),
-        pytest.param({**V2, "cgroup/memory.max": 64 * GIB}, 8 * GIB, id="v2: the machine has less than the limit"),
-        pytest.param({**V2, "cgroup/memory.current": 5 * GIB}, 0, id="v2: never less than nothing"),
-        pytest.param(
-            {
-                **V2,
-                "proc/self/cgroup": "0::/pod/container",
-                "cgroup/pod/container/memory.max": "max",
-                "cgroup/pod/container/memory.current": GIB,
-                "cgroup/pod/memory.max": 2 * GIB,
-                "cgroup/pod/memory.current": GIB,
-            },
-            GIB,
-            id="v2: the limit of a cgroup above counts",
-        ),
-        pytest.param({**V2, "proc/self/cgroup": "0::/../other"}, 3 * GIB // 2, id="v2: a place that is not seen"),
-        pytest.param(V1, 3 * GIB, id="v1: as a container sees its own"),
-        pytest.param(
-            {**V1, "cgroup/memory/memory.limit_in_bytes": 9223372036854771712}, 8 * GIB, id="v1: no limit is a huge one"
-        ),
-        pytest.param(
-            {
-                **V1,
-                "cgroup/memory/kubepods/pod-1/memory.limit_in_bytes": GIB,
-                "cgroup/memory/kubepods/pod-1/memory.usage_in_bytes": GIB // 4,
-            },
-            3 * GIB // 4,
-            id="v1: the limit of a cgroup above counts",
-        ),
-        pytest.param({**V2, "cgroup/memory.max": "garbage"}, 8 * GIB, id="a limit that cannot be read is none"),
-        pytest.param({**V2, "cgroup/memory.current": ""}, 8 * GIB, id="nor is one whose use cannot be read"),
-        pytest.param({**V2, "cgroup/memory.stat": "inactive_file\nx y z\n\xff"}, GIB, id="a stat that is broken"),
-        pytest.param(MEMINFO, 8 * GIB, id="no cgroup at all"),
-        pytest.param({"proc/meminfo": "MemAvailable: many kB"}, None, id="nothing can be read"),
-        pytest.param({}, None, id="nothing is there"),
-    ],
-)
+PART_OF_POD: dict[str, object] = {
+    "proc/self/cgroup": "0::/pod/container",
+    "cgroup/pod/container/memory.max": "max",
+    "cgroup/pod/container/memory.current": GIB,
+    "cgroup/pod/memory.max": 2 * GIB,
+    "cgroup/pod/memory.current": GIB,
+}
+POD_OF_V1: dict[str, object] = {
+    "cgroup/memory/kubepods/pod-1/memory.limit_in_bytes": GIB,
+    "cgroup/memory/kubepods/pod-1/memory.usage_in_bytes": GIB // 4,
+}
+HEADROOMS: dict[str, tuple[Mapping[str, object], int | None]] = {
+    "v2: the limit less what is in use, without what can be dropped": (V2, 3 * GIB // 2),
+    "v2: memory.high is a limit, too": (V2 | {"cgroup/memory.high": 3 * GIB}, GIB // 2),
+    "v2: no limit, so what the machine has": (V2 | {"cgroup/memory.max": "max"}, 8 * GIB),
+    "v2: the machine has less than the limit": (V2 | {"cgroup/memory.max": 64 * GIB}, 8 * GIB),
+    "v2: never less than nothing": (V2 | {"cgroup/memory.current": 5 * GIB}, 0),
+    "v2: the limit of a cgroup above counts": (V2 | PART_OF_POD, GIB),
+    "v2: a place that is not seen": (V2 | {"proc/self/cgroup": "0::/../other"}, 3 * GIB // 2),
+    "v1: as a container sees its own": (V1, 3 * GIB),
+    "v1: no limit is a huge one": (V1 | {"cgroup/memory/memory.limit_in_bytes": 9223372036854771712}, 8 * GIB),
+    "v1: the limit of a cgroup above counts": (V1 | POD_OF_V1, 3 * GIB // 4),
+    "a limit that cannot be read is none": (V2 | {"cgroup/memory.max": "garbage"}, 8 * GIB),
+    "nor is one whose use cannot be read": (V2 | {"cgroup/memory.current": ""}, 8 * GIB),
+    "a stat that is broken": (V2 | {"cgroup/memory.stat": "inactive_file\nx y z\n\xff"}, GIB),
+    "no cgroup at all": (MEMINFO, 8 * GIB),
+    "nothing can be read": ({"proc/meminfo": "MemAvailable: many kB"}, None),
+    "nothing is there": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("files", "headroom"), HEADROOMS.values(), ids=HEADROOMS)
 def test_the_headroom_is_what_is_left_before_a_limit_is_reached(
     tmp_path: Path, files: Mapping[str, object], headroom: int | None
 ):
@@ -105,18 +103,6 @@ def test_a_forecast_may_take_half_of_the_headroom_and_is_not_made_where_that_is_
     assert bound_bytes(HEADROOM_MIN_BYTES - 1) is None
     assert bound_bytes(0) is None
     assert bound_bytes(None) == UNKNOWN_BYTES
-
-
-def test_this_machine_says_what_is_left_and_what_a_process_has():
-    memory = Memory()
-    headroom, own = memory.headroom(), memory.private(os.getpid())
-    if headroom is None or own is None:
-        pytest.skip("there is no /proc here")
-    ballast = bytearray(os.urandom(1 * MIB) * 64)
-    after = memory.private(os.getpid())
-    assert after is not None
-    assert 60 * MIB < after - own < 140 * MIB, len(ballast)
-    assert headroom > 64 * MIB
 
 
 def grows() -> int:
@@ -143,21 +129,6 @@ async def test_a_process_that_takes_more_than_its_bound_is_ended():
     assert children() <= before, "none is left behind"
 
 
-async def test_what_a_process_writes_of_the_copy_counts():
-    if Memory().private(os.getpid()) is None:
-        pytest.skip("there is no /proc/PID/smaps_rollup here")
-    shared = bytearray(b"x" * (128 * MIB))
-
-    def writes() -> int:
-        for place in range(0, len(shared), 4096):
-            shared[place] = 1
-        return 1
-
-    forked = Forked(writes, bound_bytes=GIB)
-    assert await forked.answer(60.0) == 1
-    assert 120 * MIB < forked.peak_bytes < 400 * MIB
-
-
 def hangs() -> int:
     time.sleep(30)
     return 1
@@ -179,13 +150,6 @@ class Growing(Memory):
         return self.seen.pop(0) if self.seen else None
 
 
-async def test_a_process_is_looked_at_again_and_again():
-    memory = Growing(1 * MIB, 2 * MIB, 3 * MIB)
-    forked = Forked(hangs, bound_bytes=2 * MIB, memory=memory)
-    assert await forked.answer(20.0) is None
-    assert (forked.failure, forked.peak_bytes, memory.seen) == (Failure.MEMORY, 3 * MIB, [])
-
-
 async def test_a_process_whose_memory_cannot_be_read_is_bounded_by_time():
     forked = Forked(pauses, bound_bytes=1, memory=Growing())
     assert await forked.answer(20.0) == 1
@@ -195,21 +159,17 @@ async def test_a_process_whose_memory_cannot_be_read_is_bounded_by_time():
 
 
 async def test_what_a_process_took_of_cpu_time_is_told_also_where_it_was_ended():
-    def computes() -> int:
-        ends = time.process_time() + 0.2
+    def computes(seconds: float) -> int:
+        ends = time.process_time() + seconds
         while time.process_time() < ends:
             pass
         return 1
 
-    def never_ends() -> int:
-        while True:
-            pass
-
-    forked = Forked(computes)
+    forked = Forked(lambda: computes(0.2))
     assert await forked.answer(60.0) == 1
     assert 0.15 < forked.cpu_s < 1.0
-    ended = Forked(never_ends)
-    assert await ended.answer(3.0) is None
+    ended = Forked(lambda: computes(60.0))
+    assert await ended.answer(1.0) is None
     assert ended.cpu_s > 0.1
 
 
@@ -217,16 +177,15 @@ async def test_why_a_computation_failed_is_told():
     def fails() -> int:
         raise ValueError("no")
 
-    failed = Forked(fails)
-    assert await failed.answer(10.0) is None
-    assert (failed.failure, failed.text) == (Failure.DIED, "it failed: ValueError('no')")
-
-    def ends() -> int:
-        os._exit(3)
-
-    gone = Forked(ends)
-    assert await gone.answer(10.0) is None
-    assert (gone.failure, gone.text) == (Failure.DIED, "its process ended without an answer")
+    before = children()
+    for work, text in (
+        (fails, "it failed: ValueError('no')"),
+        (lambda: os._exit(3), "its process ended without an answer"),
+    ):
+        failed = Forked(work)
+        assert await failed.answer(10.0) is None
+        assert (failed.failure, failed.text) == (Failure.DIED, text)
+    assert children() <= before, "none is left behind"
 
 
 class Little(Memory):

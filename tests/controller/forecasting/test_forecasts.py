@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import itertools
 import json
-import os
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -15,22 +14,19 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.book.book import Book
-from fairlead.controller.forecasting import checkpoint, forecaster
+from fairlead.controller.forecasting import forecaster
+from fairlead.controller.forecasting import history as run_history
 from fairlead.controller.forecasting.forecaster import Forecaster
-from fairlead.controller.forecasting.forked import Forked
-from fairlead.controller.forecasting.history import KEYS_MAX, LIKE_MAX, RUNS_MAX, RunHistory
-from fairlead.controller.report.forecasts import ShownForecasts, forecast_text
+from fairlead.controller.forecasting.history import KEY, KEYS_MAX, LIKE_MAX, NAME, RUNS_MAX, RunHistory
+from fairlead.controller.report.forecasts import ShownForecasts
 from fairlead.controller.report.metrics import Metrics
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.forecast.run_times import GangKey
 from fairlead.engine.types.gangs import RunningGang
-from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
-from tests.support.children import children
-from tests.support.forecast.clusters import left_with
 
 
 @pytest.fixture
@@ -38,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecaster, "SETTLE_S", 0.2)
     monkeypatch.setattr(forecaster, "LEAST_S", 0.2)
     monkeypatch.setattr(forecaster, "CPU_PART", 1.0)
-    monkeypatch.setattr(checkpoint, "WRITE_S", 0.0)
+    monkeypatch.setattr(run_history, "WRITE_S", 0.0)
 
 
 async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(bench: Bench, quick: None):
@@ -69,41 +65,12 @@ async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(benc
                 listed = (await bench.client.list(resources.CONFIG_MAPS, names.NAMESPACE)).items
                 history = RunHistory()
                 for each in listed:
-                    if each["metadata"]["name"] == checkpoint.NAME:
-                        history.restore(each["data"][checkpoint.KEY])
-                        assert "ada" not in each["data"][checkpoint.KEY]
+                    if each["metadata"]["name"] == NAME:
+                        history.restore(each["data"][KEY])
+                        assert "ada" not in each["data"][KEY]
                 found = [record.key for record in history.records(0.0)]
         user = hashlib.sha256(b"ada@example.org").hexdigest()[: forecaster.USER_DIGITS]
         assert found == [GangKey("ml", "first", 2, user)]
-
-
-async def test_a_forked_computation_returns_what_it_computes_and_changes_nothing_here():
-    seen: list[int] = []
-
-    def work() -> tuple[int, list[int]]:
-        seen.append(1)
-        return os.getpid(), seen
-
-    found = await Forked(work).answer(10.0)
-    assert found is not None
-    assert found[0] != os.getpid()
-    assert found[1] == [1]
-    assert seen == []
-
-
-async def test_a_forked_computation_that_fails_or_hangs_gives_nothing():
-    before = children()  # of tests before this one
-
-    def fails() -> int:
-        raise ValueError("no")
-
-    def hangs() -> int:
-        time.sleep(60)
-        return 1
-
-    assert await Forked(fails).answer(10.0) is None
-    assert await Forked(hangs).answer(0.1) is None
-    assert children() <= before, "none is left behind"
 
 
 def said(p50: float | None, p90: float | None = None, *, never: bool = False) -> GangForecast:
@@ -111,7 +78,7 @@ def said(p50: float | None, p90: float | None = None, *, never: bool = False) ->
 
 
 def test_a_forecast_that_moves_little_is_not_shown_anew():
-    shown, gang = ShownForecasts(Book(), RunHistory()), {"ml/a": said(10_000.0, 20_000.0)}
+    shown, gang = ShownForecasts(Book(), RunHistory().note_start), {"ml/a": said(10_000.0, 20_000.0)}
     assert shown.set(gang, 0.0) == {("ml", "a")}
     assert shown.set({"ml/a": said(11_000.0, 22_000.0)}, 0.0) == set()
     assert shown.set({"ml/a": said(14_000.0, 22_000.0)}, 0.0) == {("ml", "a")}
@@ -122,22 +89,12 @@ def test_a_forecast_that_moves_little_is_not_shown_anew():
 
 def test_a_start_is_held_against_the_first_forecast():
     history = RunHistory()
-    shown = ShownForecasts(Book(), history)
+    shown = ShownForecasts(Book(), history.note_start)
     shown.set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
     shown.set({"ml/a": said(5_000.0, 9_000.0)}, 500.0)
     assert shown.started(("ml", "a"), 1_500.0) == (500.0, True)
     assert shown.started(("ml", "a"), 1_500.0) == (None, None)
     assert history.calibration == Calibration([Outcome(1_500.0, 1_000.0, 2_000.0)])
-
-
-def test_the_word_is_forecast():
-    book = Book()
-    ShownForecasts(book, RunHistory()).set({"ml/a": said(1_000.0, 2_000.0)}, 0.0)
-    found = book["ml", "a"].forecast
-    assert found is not None
-    assert forecast_text(found.status(left_with(Reason(code=Code.NO_DEVICES, message="full")))).startswith(
-        "forecast: starts by 1970-01-01T00:16:40Z with 50 % probability, by"
-    )
 
 
 def running(name: str, started: float) -> RunningGang:

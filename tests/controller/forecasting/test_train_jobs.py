@@ -11,14 +11,12 @@ from hypothesis import given, strategies
 
 from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
-from fairlead.controller.forecasting.progress import OVERDUE_S, progress
+from fairlead.controller.forecasting.forecaster import OVERDUE_S, progress
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.observation import observe
 from fairlead.controller.watch.train_jobs import JOBSET_NAME, LEFT_MAX_S, RESOURCE, kept, report
 from fairlead.engine.forecast.run_times import Progress
 from fairlead.engine.types.gangs import RunningGang
-from fairlead.kube import errors, resources, timestamps
-from fairlead.kube.client import Client
+from fairlead.kube import resources, timestamps
 from fairlead.kube.resources import CRDS, Raw
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.gang_views import Objects, claim, pod, view
@@ -174,18 +172,3 @@ async def test_a_waiting_gang_is_forecast_from_the_train_job_before_it(bench: Be
 
         await bench.until(lambda: "reported progress" in forecast().get("because", ""), "a forecast from its report")
         assert abs(timestamps.parse(forecast()["p50"]) - time.time() - 3600) < 900
-
-
-async def test_a_snapshot_is_taken_without_the_right_to_list_train_jobs(bench: Bench):
-    await serve_train_jobs(bench)
-    await bench.template("node", 8)
-
-    class Refused(Client):
-        async def request(self, method: str, path: str, **more: Any) -> bytes:
-            if path.endswith("/trainjobs"):
-                raise errors.Forbidden("forbidden", status=403)
-            return await super().request(method, path, **more)
-
-    async with Refused.connect(bench.options().kubeconfig) as client:
-        snapshot, _ = await observe(client, (names.DRIVER,))
-    assert len(snapshot.nodes) == 2

@@ -8,10 +8,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.align import Alignment, alignments
-from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request
-from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import gang_spec
-from tests.controller.gang_views import Objects, claim, pod, view
+from tests.controller.gang_views import Objects, asked, claim, pod, view
 
 RAIL = "gpu.fairlead.dev/rail"
 
@@ -23,16 +21,9 @@ def member(name: str, *, align: str | None = RAIL, labels: dict[str, str] | None
 
 def test_the_engine_is_asked_for_what_pods_say():
     gang = view(member("a"), member("b", align=None), member("c"))
-    request = gang_request(gang, GangRecord(), {})
-    assert request is not None
+    request = asked(gang)
     assert request.align == RAIL
     assert gang_spec(gang)["align"] == RAIL
-
-
-def test_members_agree():
-    problem = blocking_problem(view(member("a"), member("b", align=f"{RAIL}=distinct"), member("c")))
-    assert problem is not None
-    assert f"members disagree on the align: a says {RAIL}, b says {RAIL}=distinct" in problem.message
 
 
 def test_subgroups_count_where_they_are_compared_though_they_have_no_topology():
@@ -40,8 +31,7 @@ def test_subgroups_count_where_they_are_compared_though_they_have_no_topology():
     pods = [
         member(f"p{n}", align=f"{RAIL} per subgroup", notes=notes | {names.COMPLETION_INDEX: str(n)}) for n in range(4)
     ]
-    request = gang_request(view(*pods), GangRecord(), {})
-    assert request is not None
+    request = asked(view(*pods))
     assert [each.subgroup for each in request.members] == ["0", "0", "1"]
 
 
@@ -51,24 +41,12 @@ def test_a_member_that_joins_has_the_values_of_those_that_run():
         member(f"p{n}", labels=parts[n], gated=False, node=f"n{n}", claim=f"c{n}", phase="Running") for n in range(2)
     ]
     held = [claim(f"c{n}", f"p{n}", node=f"n{n}", reserved=[f"p{n}"]) for n in range(2)]
-    request = gang_request(view(*running, member("late"), objects=Objects(claims=held)), GangRecord(), {})
-    assert request is not None
+    request = asked(view(*running, member("late"), objects=Objects(claims=held)))
     assert [(each.worker_group, [of.name for of in each.claims]) for each in request.placed_members] == [
         ("part-0", ["c0"]),
         ("part-1", ["c1"]),
     ]
     assert all(of.allocation is not None for each in request.placed_members for of in each.claims)
-
-
-def test_a_gang_that_moves_is_aligned_where_it_goes():
-    owner = [{"kind": "Job", "name": "job", "uid": "uid-job", "controller": True}]
-    there: dict[str, Any] = {"gated": False, "node": "n1", "phase": "Running", "ownerReferences": owner}
-    running = [member(f"p{n}", notes={names.MOVABLE: "true"}, claim=f"c{n}", **there) for n in range(3)]
-    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
-    found = running_gang(view(*running, objects=Objects(claims=held)), GangRecord(), {}, RunningContext())
-    assert found is not None
-    assert found.relocation is not None
-    assert found.relocation.align == RAIL
 
 
 class TestTheText:
@@ -99,6 +77,3 @@ class TestTheText:
     def test_what_cannot_be_read_says_what_to_write(self, text: str, said: str):
         with pytest.raises(ValueError, match=said.replace("(", "\\(")):
             alignments(text)
-
-    def test_the_same_attribute_may_be_compared_apart_for_other_requests_or_members(self):
-        assert len(alignments(f"{RAIL} of a, {RAIL} of b, {RAIL} per subgroup")) == 3

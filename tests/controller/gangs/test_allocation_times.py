@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import tried_at
+from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord
-from fairlead.controller.gangs.claims.allocation_times import allocated_at, allocation_times, known_allocation_time
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocation_times, known_allocation_time
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.kube import core, resource, timestamps
@@ -90,10 +90,6 @@ def test_what_is_no_time_does_not_count():
     assert allocated_at(made, [bad]) == NOW - HOUR
 
 
-def test_a_claim_without_allocation_has_no_time():
-    assert allocated_at(claim("c0", "p0", creationTimestamp=stamp(1)), []) == 0.0
-
-
 def test_members_of_a_gang_have_the_times_of_their_own_claims():
     held = [untimed(0, created_ago=HOUR), untimed(1, created_ago=HOUR)]
     gang = view(released(0, ago=100), released(1, ago=20), objects=Objects(held))
@@ -130,11 +126,6 @@ def test_a_failed_try_is_no_verdict_before_the_time_is_over():
     assert step(unbound(ago=59)) is None
 
 
-def test_a_gang_that_does_not_bind_is_rolled_back_after_its_time():
-    assert isinstance(step(unbound(ago=61)), recovery.RollBack)
-    assert recovery.next_deadline(unbound(ago=10), 60, {}) == NOW + 50 + recovery.STAMP_S
-
-
 def test_where_no_object_says_when_the_time_begins_with_the_first_look():
     gang = unbound(ago=None)
     first = tried_at(gang, {}, NOW - 59)
@@ -143,10 +134,6 @@ def test_where_no_object_says_when_the_time_begins_with_the_first_look():
     assert isinstance(
         recovery.next_step(gang, now=NOW + 2, timeout_s=60, tried=later, node_exists=lambda _: True), recovery.RollBack
     )
-
-
-def test_without_any_clock_nothing_is_late():
-    assert step(unbound(ago=None)) is None
 
 
 # ---------------------------------------------------------------------------------------------------------- the ledger

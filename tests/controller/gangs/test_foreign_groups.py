@@ -13,8 +13,15 @@ from tests.controller.gang_views import (
     NOW,
     Objects,
     pod,
+    problem_of,
     view,
 )
+
+
+def kueues(name, **labels):
+    one = pod(name, labels=labels)
+    gates = (*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE))
+    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_gates=gates))
 
 
 def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
@@ -28,13 +35,7 @@ def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
 
 
 def test_the_problem_of_kueues_own_gate_names_kueue():
-    one = pod("a")
-    one = msgspec.structs.replace(
-        one, spec=msgspec.structs.replace(one.spec, scheduling_gates=(*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE)))
-    )  # fmt: skip
-    problem = requests.blocking_problem(view(one))
-    assert problem is not None
-    assert "Kueue admits the pod first" in problem.message
+    assert "Kueue admits the pod first" in problem_of(view(kueues("a")))
 
 
 def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_named():
@@ -42,9 +43,7 @@ def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_
     groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=4, queue="theirs")}
     gang = view(pod("a", **meta), objects=Objects(groups=groups))
     assert (gang.size, gang.queue) == (4, "q")
-    problem = requests.blocking_problem(view(pod("a", **meta)))
-    assert problem is not None
-    assert problem.message.startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
+    assert problem_of(view(pod("a", **meta))).startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
 
 
 def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
@@ -58,22 +57,9 @@ def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
     assert (gang.queue, gang.foreign_queue) == ("ours", False)
 
 
-def test_pods_of_one_group_that_contradict_one_another_wait_with_the_reason():
-    """The webhook refuses the second; pods created at the same moment are compared here."""
-    labels = {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}
-    two = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "2"})
-    three = pod("b", labels=labels, annotations={names.KUEUE_SIZE: "3"})
-    problem = requests.blocking_problem(view(two, three))
-    assert problem is not None
-    assert problem.message.startswith("members disagree on the gang-size: a says 2, b says 3; ")
-    other = pod("b", labels=labels | {names.KUEUE_QUEUE: "r"}, annotations={names.KUEUE_SIZE: "2"})
-    problem = requests.blocking_problem(view(two, other))
-    assert problem is not None
-    assert problem.message.startswith("members disagree on the queue: a says q, b says r; ")
-    none = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "two"})
-    problem = requests.blocking_problem(view(none))
-    assert problem is not None
-    assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem.message
+def test_a_size_of_kueues_that_cannot_be_read_is_the_reason():
+    none = pod("a", labels={names.KUEUE_GROUP_LABEL: "g"}, annotations={names.KUEUE_SIZE: "two"})
+    assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem_of(view(none))
 
 
 def test_the_topology_of_a_podgroup_counts_where_no_member_names_one():
@@ -94,9 +80,10 @@ def test_a_queue_is_foreign_only_if_all_members_that_name_it_do_so_in_another_sy
 
 
 def test_a_group_of_kueue_without_a_size_asks_for_its_annotation():
-    problem = requests.blocking_problem(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
-    assert problem is not None
-    assert problem.message == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
+    assert (
+        problem_of(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
+        == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
+    )
 
 
 def test_a_native_podgroup_is_a_gang():
@@ -130,12 +117,6 @@ def test_a_native_groups_priority_comes_before_kueues_and_its_pods():
     assert (gang.priority, gang.preempts) == (7, False)
     gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "train"): GroupTerms(size=1)}))
     assert (gang.priority, gang.preempts) == (3, True)
-
-
-def kueues(name, **labels):
-    one = pod(name, labels=labels)
-    gates = (*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE))
-    return msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_gates=gates))
 
 
 def test_a_gang_that_two_systems_hold_says_whose_its_namespace_is():

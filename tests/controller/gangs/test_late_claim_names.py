@@ -2,42 +2,12 @@
 
 from pathlib import Path
 
-from fairlead.kube import resources
 from fairlead.sandbox.cluster import NodeTimes
 from fairlead.sandbox.controllers.manager import ManagerOptions
-from tests.controller.conftest import NAMESPACE, Bench, benches
+from tests.controller.conftest import benches
 
 SIZE = 12
 NEVER = NodeTimes(sync_s=1000.0)
-
-
-async def name_claim(bench: Bench, pod: str, claim: str) -> None:
-    body = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim}]}}
-    await bench.client.patch(resources.PODS, pod, body, namespace=NAMESPACE, subresource="status")
-
-
-async def test_a_pod_that_came_to_its_node_with_another_claims_name_starts_once_that_is_corrected(
-    tmp_path: Path,
-) -> None:
-    """Kubelet has failed to prepare the other claim; here it would never try again by itself."""
-    async with benches(tmp_path, count=1, times=NEVER) as bench:
-        (node,) = bench.cluster.nodes.values()
-        await bench.template("one")
-        async with bench.controller():
-            await node.stop_kubelet()
-            await bench.pod("solo", template="one")
-            await bench.until(lambda: bench.bound(["solo"]), "the pod is bound")
-        (used,) = (await bench.client.list(resources.raw(resources.RESOURCE_CLAIMS), NAMESPACE)).items
-        kept = {key: used["metadata"][key] for key in ("namespace", "annotations", "ownerReferences")}
-        await bench.client.create(
-            resources.RESOURCE_CLAIMS, {"metadata": {**kept, "name": "late"}, "spec": used["spec"]}
-        )
-        await name_claim(bench, "solo", "late")
-        await node.start_kubelet()
-        await bench.event("solo", "FailedPrepareDynamicResources")
-        assert not bench.running(["solo"])
-        async with bench.controller():
-            await bench.until(lambda: bench.running(["solo"]), "kubelet has tried again", 30)
 
 
 async def test_two_gangs_of_twelve_run_though_the_claim_controller_writes_late(tmp_path: Path) -> None:

@@ -1,20 +1,21 @@
 """Which pods count as members of a gang, and which are placed next: a table by workload kind.
 
-Each row shows a gang at one moment. One letter a pod, in order of creation: S succeeded, F failed, R runs, T on the way out,
-G gated, "-" does not exist. Then what the engine admits on a cluster with room for all, and what the Gang says if nothing.
+Each row of `membership.yaml` shows a gang at one moment. One letter a pod, in order of creation: S succeeded, F failed, R runs, T on
+the way out, G gated, "-" does not exist. Then what the engine admits on a cluster with room for all, and what the Gang says if nothing.
 """
 
-from typing import Any
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from fairlead.api import names
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import requests
 from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import batch, timestamps
-from tests.controller.gang_views import NOW, Objects, claim, pod, template, view
+from tests.controller.gang_views import NOW, Objects, asked, claim, pod, problem_of, template, view
 from tests.support.engine.objects import gpu
 from tests.support.engine.world import World
 
@@ -83,8 +84,7 @@ def placed(shown_gang):
     world = World()
     world.add_node("n0", [gpu(minor) for minor in range(16)])
     world.now = NOW
-    request = requests.gang_request(shown_gang, requests.GangRecord(), {})
-    assert request is not None
+    request = asked(shown_gang)
     plan = world.decide(request)
     return " ".join(sorted(assigned.pod.name for each in plan.admissions for assigned in each.assignments))
 
@@ -95,57 +95,14 @@ SIX_BY_TWO = {"parallelism": 2, "completions": 6, **INDEXED}
 EIGHT = {"parallelism": 8, "completions": 8, **INDEXED}
 ELASTIC = {"parallelism": 8, "completions": 8}
 
-JOBS: dict[str, tuple[int, Any, Any, str, str]] = {
-    # size, spec of the Job, its status, pods, what is placed
-    "a new Job": (3, WAVES, {}, "GGG", "p00 p01 p02"),
-    "not all created yet": (3, WAVES, {}, "GG", "Gathering"),
-    "second wave of three": (3, WAVES, {"succeeded": 3}, "SSSGGG", "p03 p04 p05"),
-    "second wave, the Job's status is late": (3, WAVES, {}, "SSSGGG", "p03 p04 p05"),
-    "second wave, the pods are collected": (3, WAVES, {"succeeded": 3}, "GGG", "p00 p01 p02"),
-    "second wave, two of three created": (3, WAVES, {"succeeded": 3}, "SSSGG", "Gathering"),
-    "one finished, its successor joins": (3, WAVES, {"succeeded": 1}, "SRRG", "p03"),
-    "last wave is of two": (3, WAVES, {"succeeded": 6}, "SSSSSSGG", "p06 p07"),
-    "last wave, not yet in the status": (
-        3,
-        WAVES,
-        {"succeeded": 3, "uncountedTerminatedPods": {"succeeded": ["a", "b", "c"]}},
-        "SSSSSSGG",
-        "p06 p07",
-    ),
-    "indexed 2/6, third wave": (2, SIX_BY_TWO, {"completedIndexes": "0-3"}, "SSSSGG", "p04 p05"),
-    "indexed 2/6, last index": (2, SIX_BY_TWO, {"completedIndexes": "0-4"}, "SSSSSG", "p05"),
-    "evicted when three had completed": (8, EIGHT, {"completedIndexes": "1-3"}, "G---GGGG", "p00 p04 p05 p06 p07"),
-    "the same, one not yet back": (8, EIGHT, {"completedIndexes": "1-3"}, "----GGGG", "Gathering"),
-    "the same, completed pods only seen as pods": (8, EIGHT, {}, "GSSSGGGG", "p00 p04 p05 p06 p07"),
-    "one replaced when eleven had succeeded": (
-        12,
-        {"parallelism": 12, "completions": 12, **INDEXED},
-        {"completedIndexes": "0-10"},
-        "SSSSSSSSSSSG",
-        "p11",
-    ),
-    "one failed, the others run on": (8, EIGHT, {}, "RRRRRRRF", ""),
-    "its replacement joins at once": (8, EIGHT, {}, "RRRRRRRG", "p07"),
-    "two failed, one is back": (8, EIGHT, {}, "RRRRRRFG", "p07"),
-    "one is evicted, its replacement is there": (8, EIGHT, {}, "RRRRRRRTG", "p08"),
-    "an index has failed for good": (8, EIGHT, {"failedIndexes": "7"}, "GGGGGGG", "p00 p01 p02 p03 p04 p05 p06"),
-    "suspended and resumed": (8, EIGHT, {"completedIndexes": "0"}, "SGGGGGGG", "p01 p02 p03 p04 p05 p06 p07"),
-    "elastic, starts with its size": (4, ELASTIC, {}, "GGGGGGGG", "p00 p01 p02 p03"),
-    "elastic, grows one by one": (4, ELASTIC, {}, "RRRRGGGG", "p04"),
-    "elastic, three completions left": (4, ELASTIC, {"succeeded": 5}, "SSSSSGGG", "p05 p06 p07"),
-    "elastic, made smaller than its size": (4, {"parallelism": 2, "completions": 8}, {}, "GG", "Gathering"),
-    "without completions, first pods": (3, {"parallelism": 3}, {}, "GGG", "p00 p01 p02"),
-    "without completions, after one success": (3, {"parallelism": 3}, {"succeeded": 1}, "SGG", "p01 p02"),
-    "failed": (3, WAVES, condition("Failed", "BackoffLimitExceeded"), "G", "NoMorePods"),
-    "about to fail": (3, WAVES, condition("FailureTarget", "DeadlineExceeded"), "GG", "NoMorePods"),
-}
+TABLES = yaml.safe_load((Path(__file__).parent / "membership.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("row", JOBS)
+@pytest.mark.parametrize("row", TABLES["jobs"].values(), ids=TABLES["jobs"])
 def test_of_a_job(row):
-    size, spec, status, shown, wanted = JOBS[row]
-    pods, held = members(shown, size=size, indexed=spec.get("completionMode") == "Indexed")
-    assert placed_or_nothing(gang(pods, held, [job(**spec, status=status)])) == wanted
+    spec = row["job"]
+    pods, held = members(row["pods"], size=row["size"], indexed=spec.get("completionMode") == "Indexed")
+    assert placed_or_nothing(gang(pods, held, [job(**spec, status=row.get("status", {}))])) == row["placed"]
 
 
 def placed_or_nothing(shown_gang):
@@ -154,56 +111,24 @@ def placed_or_nothing(shown_gang):
     return placed(shown_gang)
 
 
-OTHERS = {
-    "StatefulSet, all there": (3, "StatefulSet", "GGG", "p00 p01 p02"),
-    "StatefulSet, one replaced": (3, "StatefulSet", "RRG", "p02"),
-    "LeaderWorkerSet, recreated whole": (3, "StatefulSet", "TTTGGG", "p03 p04 p05"),
-    "LeaderWorkerSet, half recreated": (3, "StatefulSet", "TTTGG", "Gathering"),
-    "Deployment, rolling update": (3, "ReplicaSet", "RRRG", "p03"),
-    "Deployment, one of the old goes first": (3, "ReplicaSet", "RRTG", "p03"),
-    "RayCluster, one worker died": (4, "RayCluster", "RRRFG", "p04"),
-    "PyTorchJob, some have succeeded": (4, "PyTorchJob", "SSGG", "p02 p03"),
-    "bare pods": (3, "", "GGG", "p00 p01 p02"),
-    "bare pods, one missing": (3, "", "GG", "Gathering"),
-    "bare pods, one created again": (3, "", "RRFG", "p03"),
-}
-
-
-@pytest.mark.parametrize("row", OTHERS)
+@pytest.mark.parametrize("row", TABLES["others"].values(), ids=TABLES["others"])
 def test_of_other_workloads(row):
-    size, kind, shown, wanted = OTHERS[row]
-    pods, held = members(shown, size=size, owner=(kind, "owner") if kind else None)
-    assert placed_or_nothing(gang(pods, held, ())) == wanted
+    kind = row["kind"]
+    pods, held = members(row["pods"], size=row["size"], owner=(kind, "owner") if kind else None)
+    assert placed_or_nothing(gang(pods, held, ())) == row["placed"]
 
 
-JOB_SETS: dict[str, tuple[Any, Any, str, str, str]] = {
-    # of two Jobs of four pods each: status of the first, of the second, pods of the first, of the second, what is placed
-    "both new": ({}, {}, "GGGG", "GGGG", "p00 p01 p02 p03 p10 p11 p12 p13"),
-    "the second is not created yet": ({}, None, "GGGG", "", "Gathering"),
-    "the first is complete": ({"completedIndexes": "0-3"}, {}, "SSSS", "GGGG", "p10 p11 p12 p13"),
-    "the first is complete, its pods are gone": (
-        {"completedIndexes": "0-3"} | condition("Complete", "CompletionsReached"),
-        {},
-        "",
-        "GGGG",
-        "p10 p11 p12 p13",
-    ),
-    "the first failed": (condition("Failed", "BackoffLimitExceeded"), {}, "", "GGGG", "NoMorePods"),
-    "one of the second is replaced": ({}, {}, "RRRR", "RRRG", "p13"),
-}
-
-
-@pytest.mark.parametrize("row", JOB_SETS)
+@pytest.mark.parametrize("row", TABLES["jobsets"].values(), ids=TABLES["jobsets"])
 def test_of_a_jobset(row):
-    first, second, shown, others, wanted = JOB_SETS[row]
     spec = {"parallelism": 4, "completions": 4, **INDEXED}
+    (first, second), (shown, others) = row["statuses"], row["pods"]
     jobs = [job(uid="job-1", status=first, **spec)]
     pods, held = members(shown, size=8, owner=("Job", "job-1"), indexed=True)
     if second is not None:
         jobs.append(job(uid="job-2", status=second, **spec))
         more, claims = members(others, size=8, owner=("Job", "job-2"), indexed=False, first=10)
         pods, held = pods + more, held + claims
-    assert placed_or_nothing(gang(pods, held, jobs)) == wanted
+    assert placed_or_nothing(gang(pods, held, jobs)) == row["placed"]
 
 
 def test_a_gang_whose_job_has_failed_names_it_and_what_to_do():
@@ -219,9 +144,7 @@ def test_a_gang_whose_job_has_failed_names_it_and_what_to_do():
 
 def test_a_gang_that_its_job_can_never_make_says_how_many_pods_it_runs():
     pods, held = members("GG", size=4)
-    problem = requests.blocking_problem(gang(pods, held, [job(parallelism=2, completions=8)]))
-    assert problem is not None
-    assert problem.message == (
+    assert problem_of(gang(pods, held, [job(parallelism=2, completions=8)])) == (
         "2 of 4 members exist; 2 members are still to be created (of its Jobs ml/job-1 runs 2 pods at once: raise "
         "parallelism, or lower the size, unless others make the rest)"
     )
@@ -257,9 +180,7 @@ def test_bare_pods_are_not_said_to_be_replaced():
 
 def test_a_statefulset_that_makes_its_pods_in_order_is_told_to_make_them_at_once():
     pods, held = members("G", size=3, owner=("StatefulSet", "s"))
-    problem = requests.blocking_problem(gang(pods, held, ()))
-    assert problem is not None
-    assert problem.message.endswith("set podManagementPolicy: Parallel)")
+    assert problem_of(gang(pods, held, ())).endswith("set podManagementPolicy: Parallel)")
 
 
 @pytest.mark.parametrize(
@@ -267,9 +188,7 @@ def test_a_statefulset_that_makes_its_pods_in_order_is_told_to_make_them_at_once
 )
 def test_a_statefulset_that_makes_its_pods_at_once_is_told_nothing_of_that(shown, said):
     pods, held = members(shown, size=3, owner=("StatefulSet", "s"))
-    problem = requests.blocking_problem(gang(pods, held, ()))
-    assert problem is not None
-    assert problem.message.endswith(f"still to be created{said}")
+    assert problem_of(gang(pods, held, ())).endswith(f"still to be created{said}")
 
 
 def test_members_that_leave_are_not_said_to_be_replaced():

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, placed_claims
-from fairlead.controller.gangs.held.running import RunningContext, running_gang
+from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, placed_claims
 from fairlead.controller.gangs.membership.gangs import gang_spec
 from fairlead.controller.watch.policy_bounds import models_of, read_policies
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import Bench, benches
-from tests.controller.gang_views import Objects, claim, pod, view
+from tests.controller.gang_views import Objects, asked, claim, pod, view
 
 H100, A100 = "h1", "h2"  # nodes of eight H100s, and of six A100s
 
@@ -45,11 +44,6 @@ class TestWhatIsSaid:
         assert other is None or other.models == "same"
         assert gang_spec(said)["models"] == "any"
 
-    def test_members_agree(self):
-        problem = blocking_problem(view(member("a", models="any"), member("b", models="same"), member("c")))
-        assert problem is not None
-        assert "members disagree on the models: a says any, b says same" in problem.message
-
     def test_of_several_policies_the_stricter_one_counts_and_only_those_that_enforce(self):
         policies = [policy("a", "any"), policy("b", "same", namespaceSelector={"matchLabels": {"team": "x"}})]
         read = read_policies(
@@ -69,8 +63,7 @@ class TestWhatRuns:
         ]
         held = [claim(f"c{n}", f"p{n}", node=f"n{n}", reserved=[f"p{n}"]) for n in range(3)]
         gang = view(*running, member("late", labels=parts[1]), objects=Objects(claims=held))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert [each.worker_group for each in request.members] == ["part-1"]
         assert [(group, each.name) for group, each in request.placed_claims] == [
             ("part-0", "c0"),
@@ -84,16 +77,6 @@ class TestWhatRuns:
         held = [claim(f"c{n}", f"p{n}", node=f"n{n // 2}", reserved=[f"p{n}"]) for n in range(40)]
         found = placed_claims(view(*running, objects=Objects(claims=held)).members)
         assert len({each.allocation.devices.results[0].pool for _, each in found if each.allocation}) == len(found) == 8
-
-    def test_so_has_a_gang_that_moves(self):
-        owned = {"ownerReferences": [{"kind": "Job", "name": "j", "uid": "u", "controller": True}]}
-        notes = {names.GANG: "g", names.GANG_SIZE: "1", names.MOVABLE: "true", names.MODELS: "same"}
-        runs = pod("p", annotations=notes, gated=False, node="n1", claim="c", phase="Running", **owned)
-        gang = view(runs, objects=Objects(claims=[claim("c", "p", node="n1", reserved=["p"])]))
-        found = running_gang(gang, GangRecord(), {}, RunningContext())
-        assert found is not None and found.relocation is not None
-        assert found.relocation.models == "same"
-        assert [each.name for _, each in found.relocation.placed_claims] == ["c"]
 
 
 # -- on the sandbox: pods of two GPUs
@@ -116,25 +99,14 @@ def explained(bench: Bench, gang: str) -> tuple[str, ...]:
     return next((part.lines for part in parts if part.title == "Models"), ())
 
 
-async def test_a_gang_stays_on_one_though_two_could_serve_it(products: Bench):
-    async with products.controller():
-        pods = await products.gang("g", 4, template="two")
-        await products.until(lambda: products.running(pods), "it runs")
-        assert nodes(products, pods) == {H100}
-        await products.until(lambda: explained(products, "g") != (), "explain says on which model")
-        assert explained(products, "g") == ("8 × NVIDIA H100 80GB HBM3; one model for all (fairlead.dev/models: same)",)
-
-
-@pytest.mark.parametrize("by", ["pods", "queue", "policy"])
+@pytest.mark.parametrize("by", ["queue", "policy"])
 async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Bench, by: str):
     async with products.controller():
-        mixed = {names.MODELS: "any"} if by == "pods" else {}
-        pods = await products.gang("g", 7, template="two", annotations=mixed)
-        if by != "pods":
-            await products.until(lambda: products.status("g").get("reason") == "NeverFits", "it waits")
-            said = products.status("g")["message"]
-            assert "14 of one model wanted: NVIDIA A100-SXM4-80GB has 6, NVIDIA H100 80GB HBM3 has 8" in said
-            assert products.gated(pods)
+        pods = await products.gang("g", 7, template="two")
+        await products.until(lambda: products.status("g").get("reason") == "NeverFits", "it waits")
+        said = products.status("g")["message"]
+        assert "14 of one model wanted: NVIDIA A100-SXM4-80GB has 6, NVIDIA H100 80GB HBM3 has 8" in said
+        assert products.gated(pods)
         if by == "queue":
             queue = {"metadata": {"name": "q"}, "spec": {"models": "any", "namespaceSelector": {}}}
             await products.client.create(QUEUES, queue)
@@ -144,19 +116,3 @@ async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Be
         assert nodes(products, pods) == {H100, A100}
         mix = "8 × NVIDIA H100 80GB HBM3, 6 × NVIDIA A100-SXM4-80GB; models may mix (fairlead.dev/models: any)"
         await products.until(lambda: explained(products, "g") == (mix,), "explain says on which models")
-
-
-async def test_a_member_that_joins_waits_for_the_model_of_the_others(products: Bench):
-    async with products.controller():
-        for number in range(3):
-            where = {"kubernetes.io/hostname": A100}
-            await products.pod(f"g-{number}", template="two", gang="g", size=3, nodeSelector=where)
-        await products.until(lambda: products.running(["g-0", "g-1", "g-2"]), "three run")
-        await products.pod("g-3", template="two", gang="g", size=3)
-        await products.until(
-            lambda: "of that of its other members wanted" in products.status("g").get("message", ""), "it waits"
-        )
-        assert products.gated(["g-3"])
-        await products.delete(["g-0"])
-        await products.until(lambda: products.running(["g-3"]), "it takes what came free")
-        assert nodes(products, ["g-3"]) == {A100}

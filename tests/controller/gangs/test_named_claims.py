@@ -170,16 +170,6 @@ async def test_no_claim_exists_while_a_gang_waits_and_none_but_its_own_when_it_r
         assert all(each.status.resource_claim_statuses == () for name in second if (each := bench.get(name)))
 
 
-async def test_a_gang_may_have_members_of_both_ways(bench: Bench):
-    await bench.template("one")
-    async with bench.controller():
-        await bench.pod("mixed-0", template="one", gang="mixed", size=2)
-        bench.named = False
-        await bench.pod("mixed-1", template="one", gang="mixed", size=2)
-        await bench.until(lambda: bench.running(["mixed-0", "mixed-1"]), "both run")
-        await bench.until(lambda: len(bench.claims.all()) == 2, "there are no others")
-
-
 async def test_a_claim_made_beforehand_keeps_the_gang_waiting_until_the_pod_is_recreated(bench: Bench):
     await bench.template("one")
     first = await bench.pod("victim-0", template="one", gang="victim", size=2)
@@ -194,19 +184,6 @@ async def test_a_claim_made_beforehand_keeps_the_gang_waiting_until_the_pod_is_r
         await bench.delete(["victim-0"])
         await bench.pod("victim-2", template="one", gang="victim", size=2)
         await bench.until(lambda: bench.running(["victim-1", "victim-2"]), "the gang runs")
-
-
-async def test_a_claim_deleted_by_a_user_is_made_again(bench: Bench):
-    await bench.template("one")
-    made = await bench.pod("solo", template="one")
-    name = made.spec.resource_claims[0].resource_claim_name or ""
-    async with bench.controller():
-        await bench.until(lambda: bench.running(["solo"]), "the pod runs")
-        await bench.delete(["solo"])
-        await bench.until(lambda: bench.claims.all() == [], "its claim goes with it")
-        again = await bench.pod("solo", template="one")
-        assert again.spec.resource_claims[0].resource_claim_name != name
-        await bench.until(lambda: bench.running(["solo"]), "a pod of the same name runs with another claim")
 
 
 async def test_a_claim_that_cannot_be_made_leaves_none_of_the_gang(bench: Bench):
@@ -239,20 +216,3 @@ def _refusing(claim_name: str) -> list[tuple[Any, dict[str, Any]]]:
             {"metadata": {"name": "refuse"}, "spec": {"policyName": "refuse", "validationActions": ["Deny"]}},
         ),
     ]
-
-
-async def test_a_pod_that_waits_for_devices_has_a_gang_object_until_it_is_gone(bench: Bench):
-    """One that need not wait has none; one that waits says why, and goes on to say what became of it."""
-    await bench.template("eight", 8)
-    async with bench.controller():
-        for name in ("first", "second"):
-            await bench.pod(name, template="eight")
-        await bench.until(lambda: bench.running(["first", "second"]), "two pods fill the nodes")
-        await bench.pod("third", template="eight")
-        await bench.until(lambda: bench.status("third").get("reason") == "DevicesInUse", "the third waits")
-        assert [each["metadata"]["name"] for each in bench.gangs.all()] == ["third"]
-        await bench.delete(["first"])
-        await bench.until(lambda: bench.status("third").get("phase") == "Running", "its status follows")
-        await bench.event("third", "Admitted: released to node")
-        await bench.delete(["third"])
-        await bench.until(lambda: bench.gangs.all() == [], "its Gang object goes with it")

@@ -10,7 +10,7 @@ from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.membership.members import GroupClaim, GroupTerms
 from fairlead.controller.gangs.pods import is_member
 from fairlead.kube import core, resource
-from tests.controller.gang_views import Objects, claim, pod, view
+from tests.controller.gang_views import Objects, claim, pod, problem_of, view
 
 GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "train", "uid": "uid-group"}
 TERMS = {("scheduling.k8s.io", "train"): GroupTerms(size=2)}
@@ -76,10 +76,9 @@ def test_a_claim_that_is_not_made_yet_is_awaited_and_none_is_made_for_a_pod():
     listed = GroupTerms(size=2, claims=(GroupClaim(name="gpu", template="t"),))
     pods = [of_group(pod(n)) for n in ("a", "b")]
     gang = view(*pods, objects=Objects(groups={("scheduling.k8s.io", "train"): listed}))
-    problem = requests.blocking_problem(gang)
-    assert problem is not None
-    assert problem.message.startswith("the claim of PodGroup ml/train for its entry gpu is not made yet")
-    assert "DRAWorkloadResourceClaims" in problem.message
+    problem = problem_of(gang)
+    assert problem.startswith("the claim of PodGroup ml/train for its entry gpu is not made yet")
+    assert "DRAWorkloadResourceClaims" in problem
     other = GroupTerms(size=2, claims=(GroupClaim(name="gpu", template="other"),))
     gang = view(*pods, objects=Objects(groups={("scheduling.k8s.io", "train"): other}))
     assert requests.blocking_problem(gang) is None, "another template is each pod's own claim"

@@ -1,36 +1,39 @@
 """The recovery step of a gang whose admission was interrupted. Pure."""
 
+import pytest
 from msgspec import convert
 from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import recovery
-from fairlead.controller.gangs.admission.bind_clock import tried_at
+from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 
 
-def test_nothing_written_is_nothing_to_do():
-    assert step(gated_with()) is None
+@pytest.mark.parametrize(
+    ("written", "node", "kind", "of"),
+    [
+        ((), "n1", None, []),
+        ((0, 2), "n1", recovery.Undo, ["p0", "p2"]),
+        ((0, 1, 2), "n1", recovery.Complete, ["p0", "p1", "p2"]),
+        ((0, 1, 2), "n9", recovery.Undo, ["p0", "p1", "p2"]),
+    ],
+    ids=["nothing is written", "in part", "whole", "whole, on a node that is gone"],
+)
+def test_what_was_written_is_completed_or_undone(written, node, kind, of):
+    found = step(gated_with(*written, node=node))
+    assert (found and type(found)) == kind
+    assert names_of(found) == of
 
 
-def test_a_gang_written_in_part_is_undone():
-    found = step(gated_with(0, 2))
-    assert isinstance(found, recovery.Undo)
-    assert [member.pod.metadata.name for member in found.members] == ["p0", "p2"]
-
-
-def test_a_gang_written_whole_is_completed():
-    found = step(gated_with(0, 1, 2))
-    assert isinstance(found, recovery.Complete)
-    assert {node for _, node in found.members} == {"n1"}
-
-
-def test_a_gang_written_whole_on_a_node_that_is_gone_is_undone():
-    assert isinstance(step(gated_with(0, 1, 2, node="n9")), recovery.Undo)
+def names_of(found):
+    """Of the pods that the step is about."""
+    members = [] if found is None else [each[0] if isinstance(each, tuple) else each for each in found.members]
+    return [each.pod.metadata.name for each in members]
 
 
 def test_a_gang_released_in_part_is_completed():
@@ -38,7 +41,7 @@ def test_a_gang_released_in_part_is_completed():
     pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0) for n in range(3)]
     found = step(view(*pods, objects=Objects(held)))
     assert isinstance(found, recovery.Complete)
-    assert [member.pod.metadata.name for member, _ in found.members] == ["p1", "p2"]
+    assert names_of(found) == ["p1", "p2"]
 
 
 def test_a_gang_released_in_part_whose_rest_cannot_be_released_is_rolled_back_after_the_timeout():
@@ -46,7 +49,7 @@ def test_a_gang_released_in_part_whose_rest_cannot_be_released_is_rolled_back_af
     pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0, node="" if n else "n1") for n in range(3)]
     found = step(view(*pods, objects=Objects(held)))
     assert isinstance(found, recovery.RollBack)
-    assert [member.pod.metadata.name for member in found.members] == ["p0"]
+    assert names_of(found) == ["p0"]
 
 
 def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
@@ -86,7 +89,7 @@ def test_members_with_a_claim_that_is_being_deleted_are_not_released():
     pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=True) for n in range(3)]
     found = step(view(*pods, objects=Objects(held)))
     assert isinstance(found, recovery.Undo)
-    assert [member.pod.metadata.name for member in found.members] == ["p1"]
+    assert names_of(found) == ["p1"]
     assert [each.claim.metadata.name for each in found.members[0].claims if each.claim] == ["c1"]
 
 
@@ -153,7 +156,7 @@ def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
 def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
     found = step(released_with(3, 1, size=3, age_s=61))
     assert isinstance(found, recovery.RollBack)
-    assert [member.pod.metadata.name for member in found.members] == ["p3"]
+    assert names_of(found) == ["p3"]
 
 
 def test_a_member_that_replaces_another_and_does_not_bind_is_evicted_alone():
@@ -167,7 +170,7 @@ def test_a_member_that_replaces_another_and_does_not_bind_is_evicted_alone():
         pods = [replace(each, status=replace(each.status, start_time=start)) for each in pods]
         found = step(view(*pods, objects=Objects(held)))
         assert isinstance(found, recovery.RollBack)
-        assert [member.pod.metadata.name for member in found.members] == (["p2"] if alone else ["p0", "p1", "p2"])
+        assert names_of(found) == (["p2"] if alone else ["p0", "p1", "p2"])
 
 
 def test_a_bound_gang_needs_nothing():

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, gang_request, members_to_place
+from fairlead.controller.gangs.admission.requests import members_to_place
 from fairlead.controller.gangs.held.placement import placement
-from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core, resources
 from fairlead.ui.model.explanations import gang_explanation
 from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.gang_views import NOW, Objects, claim, pod, view
+from tests.controller.gang_views import NOW, Objects, asked, claim, pod, problem_of, view
 
 HOST, RACK = "kubernetes.io/hostname", "example.com/rack"
 GROUPS = {names.SUBGROUP_SIZE: "2", names.SUBGROUP_TOPOLOGY: f"required:{RACK}"}
@@ -91,16 +90,14 @@ class TestRanks:
 
     def test_members_without_an_index_have_none(self):
         gang = view(member("a"), member("b"))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert {each.rank for each in request.members} == {None}
 
 
 class TestSubgroups:
     def test_they_are_made_by_rank(self):
         gang = view(*(indexed(number, notes=GROUPS) for number in (3, 0, 2, 1)))
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert request.subgroup_topology == GROUPS[names.SUBGROUP_TOPOLOGY]
         assert [(each.rank, each.subgroup) for each in request.members] == [(0, "0"), (1, "0"), (2, "1"), (3, "1")]
 
@@ -115,15 +112,9 @@ class TestSubgroups:
         assert view(member("w", labels=labels, notes=notes)).subgroups == {"uid-w": "1-0"}
 
     def test_a_member_that_is_in_none_is_a_problem_that_names_it(self):
-        problem = blocking_problem(view(indexed(0, notes=GROUPS), member("astray", notes=GROUPS)))
-        assert problem is not None
-        assert "member astray is in no subgroup: it has no index" in problem.message
-
-    def test_members_that_disagree_on_them_are_a_problem(self):
-        other = {**GROUPS, names.SUBGROUP_SIZE: "4"}
-        problem = blocking_problem(view(indexed(0, notes=GROUPS), indexed(1, notes=other)))
-        assert problem is not None
-        assert "members disagree on the subgroup-size: p0 says 2, p1 says 4" in problem.message
+        assert "member astray is in no subgroup: it has no index" in problem_of(
+            view(indexed(0, notes=GROUPS), member("astray", notes=GROUPS))
+        )
 
     def test_one_of_which_nothing_runs_joins_a_gang_that_runs_whole(self):
         """Alone its first member might choose a rack that has no room for the second."""
@@ -135,28 +126,9 @@ class TestSubgroups:
         held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in (0, 1)]
         gang = view(*running, *waiting, objects=_objects(held))
         assert [each.pod.metadata.name for each in members_to_place(gang)] == ["p2", "p3"]
-        request = gang_request(gang, GangRecord(), {})
-        assert request is not None
+        request = asked(gang)
         assert request.placed_subgroups == (("0", "n1"), ("0", "n1"))
         assert (len(request.members), request.size <= 4) == (2, True)
-
-    def test_a_gang_that_moves_keeps_them(self):
-        notes = GROUPS | {names.GANG_SIZE: "4", names.MOVABLE: "true"}
-        owned = {"gated": False, "phase": "Running", "node": "n1"}
-        gang = view(
-            *(indexed(n, notes=notes, claim=f"c{n}", **owned) for n in (3, 0, 2, 1)),
-            objects=_objects([claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(4)]),
-        )
-        running = running_gang(gang, GangRecord(), {}, RunningContext())
-        assert running is not None
-        assert running.relocation is not None
-        assert running.relocation.subgroup_topology == GROUPS[names.SUBGROUP_TOPOLOGY]
-        assert sorted((each.rank, each.subgroup) for each in running.relocation.members) == [
-            (0, "0"),
-            (1, "0"),
-            (2, "1"),
-            (3, "1"),
-        ]
 
     def test_one_of_which_some_run_is_joined_by_one_member(self):
         running = [
@@ -212,21 +184,6 @@ def lines(bench: Bench, title: str) -> tuple[str, ...]:
     return found[0] if found else ()
 
 
-async def test_pods_with_an_index_land_in_the_order_of_their_ranks(bench: Bench):
-    await bench.template("two", 2)
-    async with bench.controller():
-        pods = await job(bench, [5, 0, 7, 2, 4, 1, 6, 3])
-        await bench.until(lambda: bench.running(pods), "all run")
-        at = {number: bench.get(f"g-{number}") for number in range(8)}
-        on = [pod.spec.node_name for number in range(8) if (pod := at[number]) is not None]
-        assert on[0] != on[7]
-        assert on == [on[0]] * 4 + [on[7]] * 4
-        await bench.until(lambda: bool(lines(bench, "Placement")), "the Gang says where ranks are")
-        (said,) = lines(bench, "Placement")
-        assert said.startswith(f"{HOST}: 2 domains, 1 pair of neighbouring ranks apart; ")
-        assert f"{on[0]}: 4 members, ranks 0-3" in said
-
-
 async def test_subgroups_stay_in_their_rack_and_a_gang_that_waits_says_which_level_is_short(bench: Bench):
     await bench.template("two", 2)
     await racks(bench, h1="r1", h2="r2")
@@ -245,16 +202,3 @@ async def test_subgroups_stay_in_their_rack_and_a_gang_that_waits_says_which_lev
         await bench.until(lambda: bench.status("g").get("phase") == "Waiting", "it waits")
         said = f"level {RACK} (required of each subgroup): 3 subgroups of 3, each in one of 2 domains: room for 2 (r1 1, r2 1), 1 short"
         await bench.until(lambda: said in lines(bench, "In detail"), "and says why")
-
-
-async def test_a_gang_stays_in_one_rack_and_says_how_many_members_have_no_room_there(bench: Bench):
-    await bench.template("two", 2)
-    await racks(bench, h1="r1", h2="r2")
-    notes = {names.TOPOLOGY: f"required:{RACK}, preferred:{HOST}"}
-    async with bench.controller():
-        pods = await job(bench, [0, 1, 2, 3, 4], notes=notes)
-        await bench.until(lambda: bench.status("g").get("phase") == "Waiting", "it waits")
-        said = f"level {RACK} (required): 5 members in one of 2 domains: the best, r1, has room for 4, 1 short"
-        assert said in lines(bench, "In detail")
-        assert said in bench.status("g")["message"]
-        assert bench.gated(pods)

@@ -7,11 +7,14 @@ from fairlead.api import names
 from fairlead.controller.gangs.admission import requests
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.claims import claims
+from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core
 from tests.controller.gang_views import (
     Objects,
+    asked,
     claim,
     pod,
+    problem_of,
     template,
     view,
 )
@@ -35,18 +38,36 @@ def test_members_are_ordered_by_completion_index_then_name():
     assert [m.pod.metadata.name for m in view(late, early, plain).members] == ["z", "b", "a"]
 
 
+def said_by(annotations, **more):
+    return pod(more.pop("name"), annotations={names.GANG: "g", names.GANG_SIZE: "2"} | annotations, **more)
+
+
 @pytest.mark.parametrize(
-    ("pods", "said"),
+    ("key", "one", "other"),
     [
-        ([pod("a", gang="g", size=2), pod("b", gang="g", size=3)], "disagree on the gang-size: a says 2, b says 3"),
-        ([pod("a", gang="g"), pod("b", gang="g")], "no member says how many there are"),
-        ([pod("a", annotations={names.GANG: "g", names.GANG_SIZE: "many"})], "'many' is no gang size"),
+        (names.GANG_SIZE, "2", "3"),
+        (names.QUEUE, "red", "blue"),
+        (names.TOPOLOGY, "required:rack", "preferred:rack"),
+        (names.MODELS, "any", "same"),
+        (names.ALIGN, "a.b/rail", "a.b/rail=distinct"),
+        (names.SUBGROUP_SIZE, "2", "4"),
+        (names.SUBGROUP_TOPOLOGY, "required:rack", "required:zone"),
     ],
 )
-def test_a_problem_states_what_is_wrong_with_annotations(pods, said):
-    problem = requests.blocking_problem(view(*pods))
-    assert problem is not None
-    assert said in problem.message
+def test_members_that_disagree_are_a_problem_that_says_what_each_states(key, one, other):
+    both = {names.SUBGROUP_TOPOLOGY: "required:rack"}
+    pods = [said_by(both | {key: value}, name=name) for name, value in (("a", one), ("b", other))]
+    assert problem_of(view(*pods)).startswith(
+        f"members disagree on the {key.partition('/')[2]}: a says {one}, b says {other}; "
+    )
+
+
+def test_a_size_that_is_missing_or_cannot_be_read_is_a_problem():
+    for gang, said in (
+        (view(pod("a", gang="g"), pod("b", gang="g")), "no member says how many there are"),
+        (view(said_by({names.GANG_SIZE: "many"}, name="a")), "'many' is no gang size"),
+    ):
+        assert said in problem_of(gang)
 
 
 def test_a_pod_that_only_has_the_gangs_name_is_named_in_the_problem():
@@ -66,9 +87,7 @@ def test_a_gang_gathers_until_all_members_exist_and_finished_ones_of_its_job_cou
     other_run = pod("x", gang="g", size=3, gated=False, phase="Succeeded")
     waiting = [pod(name, gang="g", size=3, ownerReferences=owner) for name in ("b", "c")]
     assert requests.blocking_problem(view(done, *waiting)) is None
-    problem = requests.blocking_problem(view(other_run, *waiting))
-    assert problem is not None
-    assert problem.message == "2 of 3 members exist; 1 member is still to be created"
+    assert problem_of(view(other_run, *waiting)) == "2 of 3 members exist; 1 member is still to be created"
 
 
 def test_of_pods_without_an_owner_those_count_that_ended_when_the_others_existed():
@@ -95,9 +114,7 @@ def test_claims_of_other_drivers_are_not_managed_and_unknown_classes_are_named()
     assert gang.members == ()
     assert len(gang.unmanaged) == 1
     objects = Objects(templates={"t": template(device_class="nowhere")})
-    problem = requests.blocking_problem(view(pod("solo"), objects=objects))
-    assert problem is not None
-    assert "DeviceClass nowhere does not exist" in problem.message
+    assert "DeviceClass nowhere does not exist" in problem_of(view(pod("solo"), objects=objects))
 
 
 def test_a_released_pod_is_known_by_the_claim_that_is_reserved_for_it():
@@ -184,9 +201,22 @@ def test_only_a_gang_whose_every_pod_has_a_deadline_promises_an_end():
         plain: core.Pod = pod(name, gang="g", size=2)
         return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, active_deadline_seconds=seconds))
 
-    asked = requests.gang_request(view(limited("p0", 60), limited("p1", 90)), requests.GangRecord(), {})
-    assert asked is not None
-    assert asked.run_s == 90.0
-    asked = requests.gang_request(view(limited("p0", 60), limited("p1", None)), requests.GangRecord(), {})
-    assert asked is not None
-    assert asked.run_s is None
+    assert asked(view(limited("p0", 60), limited("p1", 90))).run_s == 90.0
+    assert asked(view(limited("p0", 60), limited("p1", None))).run_s is None
+
+
+def test_a_gang_that_moves_asks_for_all_that_it_asked_for_when_it_was_made():
+    asked = {names.MOVABLE: "true", names.MODELS: "same", names.ALIGN: "a.b/rail", names.SUBGROUP_SIZE: "2"}
+    asked |= {names.SUBGROUP_TOPOLOGY: "required:rack", names.TOPOLOGY: "preferred:zone"}
+    owner = [{"kind": "Job", "name": "job", "uid": "uid-job", "controller": True}]
+    there = {"gated": False, "node": "n1", "phase": "Running", "ownerReferences": owner}
+    running = [said_by(asked | {names.COMPLETION_INDEX: str(n)}, name=f"p{n}", claim=f"c{n}", **there) for n in (1, 0)]
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(2)]
+    found = running_gang(view(*running, objects=Objects(held)), requests.GangRecord(), {}, RunningContext())
+    assert found is not None
+    moved = found.relocation
+    assert moved is not None
+    assert (moved.models, moved.align) == ("same", "a.b/rail")
+    assert (moved.topology, moved.subgroup_topology) == ("preferred:zone", "required:rack")
+    assert [(each.rank, each.subgroup) for each in moved.members] == [(0, "0"), (1, "0")]
+    assert [each.name for _, each in moved.placed_claims] == ["c0"], "of a pool one is enough"

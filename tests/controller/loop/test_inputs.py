@@ -11,8 +11,7 @@ from fairlead.api.bounds import Bound, Bounds
 from fairlead.controller import decision_inputs
 from fairlead.controller.book import shown
 from fairlead.controller.book.shown import SchedulingState
-from fairlead.engine.types.gangs import RunningGang
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import Hold, RunningGang
 
 GANG = RunningGang(namespace="ml", name="sweep", uid="g", queue="red", claims=("c",))
 OTHERWISE: dict[str, Any] = {

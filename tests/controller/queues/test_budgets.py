@@ -14,14 +14,10 @@ from hypothesis import strategies as st
 
 from fairlead.api.budget import Budget
 from fairlead.api.queue import QueueStatus
-from fairlead.controller import term
-from fairlead.controller.report import queue_budget
-from fairlead.controller.report.queue_status import QueueShown, queue_status
-from fairlead.controller.report.unknown_fields import known_fields, merge_patch
-from fairlead.controller.spending import held as held_module
-from fairlead.controller.spending.budgets import ASK_S, BudgetNow, Said, SpendingBudgets
-from fairlead.controller.spending.held import HeldGpus
-from fairlead.controller.spending.source import Spending, Spent
+from fairlead.controller import spending, term
+from fairlead.controller.report.queue_status import QueueShown, crossed, queue_status, said
+from fairlead.controller.report.status_writer import known_fields, merge_patch
+from fairlead.controller.spending import ASK_S, BudgetNow, HeldGpus, Said, SpendingBudgets, Spent
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
@@ -54,12 +50,12 @@ class Ledger:
 class Kept:
     """A queue `red` with a budget, and what it is said to hold."""
 
-    def __init__(self, source: Spending, **budget: Any) -> None:
+    def __init__(self, ledger: Ledger, **budget: Any) -> None:
         fields = {"gpuHours": "10", "per": "day", "onExhausted": "stop"} | budget
         self.budgets: Mapping[str, Budget] = {"red": Budget.model_validate(fields)}
         self.queues = (QueueSpec(name="red"), QueueSpec(name="team", parent="red"), QueueSpec(name="blue"))
         self.said: dict[str, Said] = {}
-        self.of = SpendingBudgets(source)
+        self.of = SpendingBudgets(ledger.spent)
 
     def at(self, now: float, *, gpus: Fraction | int | None = None) -> BudgetState:
         """What the engine gets; then the queue holds this."""
@@ -139,7 +135,7 @@ def test_without_a_ledger_nothing_is_known_and_nothing_stops() -> None:
     later = kept.at(NOON + 3600)
     assert (state.spent, later.spent, later.exhausts_at) == (None, None, None)
     assert kept.shown.percent is None
-    assert "not known" in queue_budget.said(kept.shown)
+    assert "not known" in said(kept.shown)
 
 
 def test_what_the_status_says_of_the_period_counts_where_the_ledger_does_not_know() -> None:
@@ -206,7 +202,7 @@ def test_what_is_held_is_the_sum_of_shares_and_times(
 
 
 def test_what_is_held_stays_exact_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_module, "POINTS_MAX", 16)
+    monkeypatch.setattr(spending, "POINTS_MAX", 16)
     held = HeldGpus()
     for number in range(100):
         held.note(number % 7, number * HOUR_US)
@@ -274,7 +270,7 @@ def test_status_and_views_say_what_is_spent_and_when_it_renews() -> None:
 
 
 def reasons(now: BudgetNow, before: dict[str, Any] | None) -> list[tuple[str, str]]:
-    return [(reason, message[:32]) for reason, message in queue_budget.crossed("red", now, before)]
+    return [(reason, message[:32]) for reason, message in crossed("red", now, before)]
 
 
 def test_each_percentage_is_told_once_in_a_period() -> None:
@@ -308,11 +304,10 @@ async def test_a_queue_is_stopped_when_its_budget_is_exhausted_and_goes_on_when_
     began = time.time()
     hours = Fraction(2 * 8, 3600)  # two GPUs, eight seconds
 
-    class Ledger:
-        def spent(self, queue: str, since_us: int) -> Spent:
-            return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
+    def spent(queue: str, since_us: int) -> Spent:
+        return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
 
-    monkeypatch.setattr(term, "NotKnown", Ledger)
+    monkeypatch.setattr(term, "not_known", spent)
     await flavor(bench)
     spec = {
         "flavors": [{"flavor": "gpu", "deserved": 4}],

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import AsyncIterator
 
@@ -16,6 +15,7 @@ from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource
 from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.report.series import free_port
 
 
 async def queue(bench: Bench, name: str, *, limit: int, **spec: object) -> None:
@@ -50,12 +50,6 @@ async def queues(bench: Bench):
         yield informer
 
 
-@pytest.fixture
-async def flavors(bench: Bench):
-    async with seen(bench, FLAVORS) as informer:
-        yield informer
-
-
 async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(bench: Bench, queues):
     await flavor(bench)
     await queue(bench, "small", limit=4, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}})
@@ -74,25 +68,15 @@ async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(b
             return (seen.get("waiting"), seen.get("running"), usage.get("allocated")) == (waiting, running, used)
 
         await bench.until(lambda: told(1, 1, 4), f"the queue's status: {status(queues, 'small')}")
+        said = (await bench.client.get(FLAVORS, "gpu"))["status"]
+        assert (said["devices"], said["total"], said["allocated"]) == (16, 16, 4)
         await bench.client.patch(QUEUES, "small", {"spec": {"flavors": [{"flavor": "gpu", "deserved": 0, "limit": 6}]}})
         await bench.until(lambda: bench.running(second), "the limit was raised")
         await bench.until(lambda: told(0, 2, 6), f"the queue's status: {status(queues, 'small')}")
 
 
-async def test_a_queue_that_does_not_exist_is_named(bench: Bench):
-    await flavor(bench)
-    await queue(bench, "known", limit=4)
-    await bench.template("one")
-    async with bench.controller():
-        await bench.pod("lost", template="one", annotations={"fairlead.dev/queue": "unknown"})
-        await bench.until(lambda: bench.status("lost").get("reason") == "UnknownQueue", "the queue is missed")
-        assert "unknown" in bench.status("lost")["message"]
-
-
 async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     await bench.template("one")
     async with bench.controller(metrics_bind=f"127.0.0.1:{port}"), aiohttp.ClientSession() as session:
         await bench.pod("a", template="one")
@@ -107,30 +91,7 @@ async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
     assert "fairlead_controller_commit_seconds_count 1.0" in text
 
 
-async def test_a_pod_with_several_claims_gets_them_all_on_one_node(bench: Bench):
-    await bench.template("three", 3)
-    await bench.claim("named", 2)
-    async with bench.controller():
-        uses = [
-            {"name": "first", "resourceClaimTemplateName": "three"},
-            {"name": "second", "resourceClaimTemplateName": "three"},
-            {"name": "third", "resourceClaimName": "named"},
-        ]
-        await bench.pod(
-            "many",
-            resourceClaims=uses,
-            containers=[
-                {"name": "main", "image": "i", "resources": {"claims": [{"name": use["name"]} for use in uses]}}
-            ],
-        )
-        await bench.until(lambda: bench.running(["many"]), "it runs")
-        assert bench.watchdog.held == 8
-        pods = await bench.client.list(resources.PODS, NAMESPACE)
-        assert len(pods.items[0].status.resource_claim_statuses) == 2
-
-
 async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_is_not_healthy(bench: Bench):
-
     health = Health()
     assert health.ready() is None
     health.caches = caches = Caches(bench.client, ("gpu.fairlead.dev",))
@@ -190,30 +151,6 @@ async def test_a_replica_that_stood_by_begins_its_term_with_the_past_usage_of_th
         assert [past.parts for past in caches.rules.settings().remembered.values()] == [{"gpu": 0.25}]
 
 
-async def test_flavors_say_what_they_select_and_objects_that_are_wrong_say_why(bench: Bench, queues, flavors):
-    await flavor(bench)
-    spec = {"deviceSelector": "device.driver == 'other.example'", "measure": "Devices"}
-    await bench.client.create(FLAVORS, {"metadata": {"name": "none"}, "spec": spec})
-    await queue(bench, "lost", limit=8, parent="nobody")
-    await queue(bench, "fine", limit=8)
-
-    async def ready(resource, name: str) -> tuple[str, str]:
-        raw = await bench.client.get(resource, name)
-        found = [c for c in raw.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
-        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
-
-    async with bench.controller():
-        await bench.until(lambda: bool(status(queues, "lost").get("conditions")), "the queue has a condition")
-        await bench.until(lambda: bool(status(queues, "fine").get("conditions")), "the queue has a condition")
-        await bench.until(lambda: all(status(flavors, name) for name in ("gpu", "none")), "flavors have a status")
-    assert await ready(QUEUES, "lost") == ("False", "UnknownParent")
-    assert await ready(QUEUES, "fine") == ("True", "Ready")
-    assert await ready(FLAVORS, "gpu") == ("True", "Ready")
-    assert await ready(FLAVORS, "none") == ("False", "SelectsNothing")
-    told = (await bench.client.get(FLAVORS, "gpu"))["status"]
-    assert (told["devices"], told["total"], told["allocated"]) == (16, 16, 0)
-
-
 async def test_selectors_are_in_conflict_only_while_a_namespace_matches_both(bench: Bench, queues):
     def ready(name: str) -> str:
         return next(
@@ -230,20 +167,3 @@ async def test_selectors_are_in_conflict_only_while_a_namespace_matches_both(ben
         await bench.until(lambda: [ready("ml"), ready("prod")] == ["SelectorsOverlap"] * 2, "a namespace matches both")
         await bench.client.patch(resources.NAMESPACES, "both", {"metadata": {"labels": {"env": None}}})
         await bench.until(lambda: [ready("ml"), ready("prod")] == ["Ready"] * 2, "no namespace matches both again")
-
-
-async def test_the_position_of_a_gang_is_its_place_among_those_that_wait_in_its_queue(bench: Bench):
-    await flavor(bench)
-    await bench.template("one")
-    for name in ("a", "b"):
-        await queue(bench, name, limit=0)
-    for name in ("a-first", "a-second", "b-only"):  # created one second after the other: the oldest goes first
-        await bench.pod(name, template="one", annotations={"fairlead.dev/queue": name[0]})
-        await asyncio.sleep(1.1)
-
-    def positions() -> list[int | None]:
-        return [bench.status(name).get("position") for name in ("a-first", "a-second", "b-only")]
-
-    async with bench.controller():
-        await bench.until(lambda: None not in positions(), "all are told")
-        assert positions() == [1, 2, 1]

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from datetime import datetime
 from typing import Any
 
-import pytest
-
-from fairlead.api import schedules
-from fairlead.api.queue import QueueStatus, ScheduleEntry
+from fairlead.api.queue import QueueStatus
 from fairlead.controller.report.queue_status import QueueShown, queue_status
-from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.controller.report.status_writer import known_fields, merge_patch
 from fairlead.controller.watch import scheduled, settings
 from fairlead.engine.types.plan import QueueUse
-from fairlead.history.recording.reader import Reader
-from fairlead.history.recording.records import Decision
-from fairlead.history.replay.verify import Counts, differences
-from fairlead.kube import timestamps
-from fairlead.kube.resources import QUEUES
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.queues import tree
-from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.queues.test_queues_and_probes import flavor, seen
-from tests.controller.queues.test_queues_and_probes import status as queue_status_of
 
 NIGHTS = {
     "name": "nights",
@@ -131,50 +119,3 @@ def test_a_schedule_that_is_removed_goes_from_the_status_too() -> None:
     assert "schedule" not in status(queue(), "2026-11-23T20:30+01:00")
     (line,) = tree([{**queue(), "status": stored}])
     assert (line.schedule, [share.deserved for share in line.shares]) == ((), ["4"]), "not yet written"
-
-
-async def test_a_gang_starts_when_an_entry_comes_into_force_and_the_recording_replays(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The entry comes into force seconds after the gang: nothing but the time wakes the controller."""
-    begins = [float("inf")]
-
-    def at_a_second(schedule: list[ScheduleEntry], now: float) -> schedules.Now:
-        if now < begins[0]:
-            return schedules.Now((), begins[0])
-        return schedules.Now((schedules.Current(schedule[0], begins[0] + 3600),), begins[0] + 3600)
-
-    monkeypatch.setattr(schedules, "at", at_a_second)
-    await flavor(bench)
-    entry = {**NIGHTS, "flavors": [{"flavor": "gpu", "limit": 4}]}
-    spec = {
-        "flavors": [{"flavor": "gpu", "limit": 2}],
-        "schedule": [entry],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-    }
-    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
-    await bench.template("two", 2)
-    begins[0] = time.time() + 6
-    async with seen(bench, QUEUES) as queues, bench.controller():
-        pods = await bench.gang("night", 2, template="two")
-        await bench.until(lambda: bench.status("night").get("reason") == "OverQueueLimit", "the limit of the day")
-        why = bench.status("night")["why"]
-        assert why["advice"].endswith(
-            f"the schedule of queue red changes its quotas at {timestamps.seconds(begins[0])}"
-        )
-        assert "couldEverFit" not in why, "it asks for more than the whole limit of the day"
-        await bench.until(lambda: bench.running(pods), "the limit of the night")
-        assert time.time() >= begins[0]
-
-        def in_force() -> list[str]:
-            return [each["name"] for each in queue_status_of(queues, "red").get("schedule", {}).get("inForce", ())]
-
-        await bench.until(lambda: in_force() == ["nights"], "the status names the entry")
-    recorded = [read.record for read in Reader([bench.recording]) if isinstance(read.record, Decision)]
-    limits = {
-        quota.limit for record in recorded for found in record.facts.queues.values() if found for quota in found.quotas
-    }
-    assert len(limits) == 2, "the quotas in force are what is recorded"
-    counts = Counts()
-    assert list(differences(Reader([bench.recording]), counts)) == []
-    assert counts.decisions == len(recorded)

@@ -118,10 +118,10 @@ async def running() -> AsyncIterator[Setup]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def waiting_gang(name: str = "g") -> Gang:
-    meta = {"name": f"{name}-0", "namespace": "ml", "uid": f"uid-{name}"}
+def waiting_gang(name: str = "g", namespace: str = "ml") -> Gang:
+    meta = {"name": f"{name}-0", "namespace": namespace, "uid": f"uid-{name}"}
     pod = msgspec.convert({"metadata": meta, "spec": {"schedulingGates": [{"name": "g"}]}}, core.Pod)
-    return Gang(id=("ml", name), size=1, members=(Member(pod=pod, stage=Stage.GATED),))
+    return Gang(id=(namespace, name), size=1, members=(Member(pod=pod, stage=Stage.GATED),))
 
 
 def waits(gang: Gang, code: Code, message: str) -> SchedulingState:

@@ -16,9 +16,8 @@ from fairlead.controller import app
 from fairlead.controller.background import background
 from fairlead.controller.book.gang_state import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.report.claim_series import ClaimSeries
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.report.queue_series import BECAUSE, NEVER, OTHER, series
+from fairlead.controller.report.queue_series import ClaimSeries, series
 from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -84,24 +83,6 @@ def test_waiting_gangs_count_by_reason_and_what_they_ask_for_by_what_would_help(
     assert values(found, "fairlead_queue_demand") == {
         ("team", "h100", "devices"): pytest.approx(8 + 1 / 7), ("team", "h100", "quota"): 4, ("team", "l40s", "quota"): 1,
     }  # fmt: skip
-
-
-def test_what_would_help_is_a_closed_list() -> None:
-    assert {*BECAUSE.values(), NEVER, OTHER} == {"devices", "share", "nodes", "quota", "never", "other"}
-
-
-def test_the_oldest_wait_is_of_the_gangs_that_still_wait() -> None:
-    waits: dict[GangId, Wait] = {}
-    waits["ml", "a"] = Wait("team", 400.0)
-    waits["ml", "b"] = Wait("team", 700.0)
-    waits["ml", "c"] = Wait("other", 1001.0)
-
-    def oldest() -> Series:
-        return values(series(facts(waits=waits), Metrics().failures), "fairlead_queue_oldest_wait_seconds")
-
-    assert oldest() == {("team",): 600, ("other",): 0}, "a clock that is behind makes no negative wait"
-    del waits["ml", "a"]
-    assert oldest() == {("team",): 300, ("other",): 0}
 
 
 def test_a_gang_that_a_user_holds_is_not_overdue() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import socket
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -15,16 +14,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from fairlead.controller.accounting import feed, opencost
-from fairlead.controller.accounting.nodes import NodeUnits
+from fairlead.controller.accounting.units import NodeUnits
 from fairlead.controller.forecasting.history import RunHistory
-from fairlead.controller.report import claim_series, failures
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report import events, queue_series
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.watch import allocated_claims
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -32,7 +30,7 @@ from fairlead.history.ledger import keeper
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
-from tests.controller.report.series import claim_caches, facts, values, waiting
+from tests.controller.report.series import claim_caches, facts, free_port, values, waiting
 
 EVER_US = 2**62
 RAISED = TypeError("unhashable type: 'dict'")
@@ -65,13 +63,11 @@ async def test_no_loop_of_the_controller_is_ended_by_one_gang(
 ) -> None:
     failing(monkeypatch, ShownStates, "_leaving")
     failing(monkeypatch, feed, "claim_seen")
-    failing(monkeypatch, claim_series.KnownClaims, "_info")
+    failing(monkeypatch, queue_series.KnownClaims, "_info")
     failing(monkeypatch, opencost, "_held")
     monkeypatch.setattr(keeper, "COMMIT_S", 0.5)
     await bench.template("two", 2)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ledger = str(tmp_path / "ledger")
     async with (
         bench.controller(ledger=ledger, opencost=True, metrics_bind=f"127.0.0.1:{port}"),
@@ -193,7 +189,7 @@ def test_the_same_failure_is_counted_each_time_and_logged_now_and_then(caplog: p
 
     for text in ("one", "one", "two"):
         fail(text)
-    now[0] = failures.AGAIN_S
+    now[0] = events.AGAIN_S
     fail("two")
     with noted.contained("report", "gang ml/good"):
         pass
@@ -201,14 +197,3 @@ def test_the_same_failure_is_counted_each_time_and_logged_now_and_then(caplog: p
     assert [(record.levelno, record.getMessage().rpartition(": ")[2]) for record in caplog.records] == [
         (logging.ERROR, "one"), (logging.ERROR, "two"), (logging.ERROR, "two"),
     ]  # fmt: skip
-
-
-def test_a_claim_whose_time_cannot_be_told_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, allocated_claims, "known_allocation_time", bad="c1")
-    metrics = Metrics()
-    notes = allocated_claims.AllocatedClaims(
-        claim_caches(3), lambda held: metrics.failures.contained("ledger", held.claim.metadata.key), wall=lambda: 0.0
-    )
-    notes.begin()
-    taken, _ = notes.take()
-    assert sorted(held.claim.metadata.name for held in taken) == ["c0", "c2"]

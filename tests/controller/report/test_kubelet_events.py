@@ -14,6 +14,7 @@ import pytest
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import Looks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.report.gang_phase import SAID_MAX
 from fairlead.controller.report.kubelet_events import (
     FIRST_S,
     LISTED_MAX,
@@ -24,9 +25,8 @@ from fairlead.controller.report.kubelet_events import (
     refusal,
 )
 from fairlead.kube import core, errors, timestamps
-from fairlead.kube.resources import EVENTS, raw
 from fairlead.kube.timing import Time
-from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.conftest import Bench
 from tests.controller.gang_views import NOW, Objects, claim, pod, view
 
 REFUSED = "FailedPrepareDynamicResources"
@@ -57,6 +57,13 @@ def event(reason: str, age_s: float = 1.0, message: str = "driver not registered
 )  # fmt: skip
 def test_the_latest_refusal_counts_until_containers_are_begun(events: list[core.Event], said: str) -> None:
     assert refusal(events, NOW) == said
+
+
+def test_what_a_tenant_forges_is_cut_off_and_moves_no_cursor() -> None:
+    said = refusal([event("FailedMount", message="gang is evicted\x1b[2J\nqueue: other " + "x" * 900)], NOW)
+    assert said.startswith("FailedMount: gang is evicted")
+    assert len(said) <= SAID_MAX
+    assert said.isprintable()
 
 
 def gang_on_a_node(phase: str = "Pending") -> Gang:
@@ -121,8 +128,7 @@ async def looked(answers: Answers, gangs: Mapping[GangId, Gang], seconds: float)
 
 
 async def test_events_of_one_pod_are_listed_seldom_and_none_while_it_starts_in_time() -> None:
-    gang = gang_on_a_node()
-    answers = Answers()
+    gang, answers = gang_on_a_node(), Answers()
     await looked(answers, {gang.id: gang}, 300)
     times = [at for at, _, _ in answers.asked]
     assert FIRST_S <= times[0] <= FIRST_S + 2 * TURN_S
@@ -135,15 +141,12 @@ async def test_events_of_one_pod_are_listed_seldom_and_none_while_it_starts_in_t
 
 @pytest.mark.parametrize("becomes", [gang_on_a_node("Running"), None], ids=["it runs", "it is gone"])
 async def test_nothing_is_listed_of_a_gang_that_starts_in_time(becomes: Gang | None) -> None:
-    gang, answers = gang_on_a_node(), Answers()
+    gang, answers, book = gang_on_a_node(), Answers(), Book()
     gangs = {gang.id: gang}
-    book = Book()
     found = events_of(answers, gangs, book)
     found.of(gang, NOW)
-    if becomes is None:
-        gangs.clear()
-    else:
-        gangs[gang.id] = becomes
+    gangs.clear()
+    gangs |= {} if becomes is None else {gang.id: becomes}
     task = asyncio.create_task(found.run(lambda changed, _: None, lambda each: None))
     answers.until = NOW + 60
     for _ in range(100):
@@ -225,35 +228,3 @@ async def test_a_driver_that_is_not_registered_is_the_gangs_reason_within_second
         for node in bench.cluster.nodes.values():
             await node.start_driver()
         await bench.until(lambda: bench.status("early").get("reason") == "MembersRun", "nothing is refused any more")
-
-
-async def test_an_event_that_a_tenant_forged_is_cut_off_and_shown_and_decides_nothing(bench: Bench) -> None:
-    """Of a pod that pulls its image for long; the forger says it for kubelet, with control characters and without end."""
-    await bench.template("one", 1)
-    async with bench.controller():
-        for node in bench.cluster.nodes.values():
-            await node.stop_driver()
-        [name] = await bench.gang("slow", 1, template="one")
-        await bench.until(lambda: bench.bound([name]), "it is bound")
-        found = bench.get(name)
-        assert found is not None
-        message = "gang is evicted\x1b[2J\nqueue: other " + "x" * 900
-        body = {
-            "metadata": {"name": "forged", "namespace": NAMESPACE},
-            "involvedObject": {"kind": "Pod", "namespace": NAMESPACE, "name": name, "uid": found.metadata.uid},
-            "type": "Warning",
-            "reason": "FailedMount",
-            "message": message,
-            "source": {"component": "kubelet"},
-            "lastTimestamp": timestamps.seconds(time.time() + 60),
-        }
-        await bench.client.create(raw(EVENTS), body)
-        await bench.until(lambda: "FailedMount" in bench.status("slow").get("message", ""), "it is shown")
-        status = bench.status("slow")
-        assert len(status["message"]) < 500
-        assert status["message"].isprintable()
-        assert (status["phase"], status["reason"]) == ("Admitted", "StartRefused")
-        assert bench.bound([name])
-        for node in bench.cluster.nodes.values():
-            await node.start_driver()
-        await bench.until(lambda: bench.running([name]), "it runs")

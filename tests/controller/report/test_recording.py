@@ -11,7 +11,7 @@ from fairlead.engine.plan.decide import decide
 from fairlead.history.facts.snapshot_file import load
 from fairlead.history.recording.reader import Reader
 from fairlead.history.recording.records import Decision
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.kube import resources
 from tests.controller.conftest import Bench, Life
 
@@ -96,9 +96,3 @@ async def test_a_snapshot_of_the_cluster_is_what_a_leader_would_decide_on(bench:
     assert admission.id == "ml/waits"
     assert bench.gated(["waits-0", "waits-1"])
     assert bench.allocated() == [], "nothing was written"
-
-
-async def test_a_user_without_the_right_is_told_which(bench: Bench):
-    code, out, err = await fairlead("snapshot", "--kubeconfig", bench.cluster.kubeconfig("jane"))
-    assert (code, out) == (1, b"")
-    assert "no snapshot: you may not list" in err

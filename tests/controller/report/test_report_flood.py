@@ -15,7 +15,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S
 from tests.controller.report.report_bench import Setup, running, waiting_gang, waits
 
-HOUR_S = 3600
+LONG_S = 600
 CODES = (Code.NO_DEVICES, Code.OVER_SHARE, Code.PROTECTED, Code.COMING_FREE)
 
 
@@ -25,14 +25,14 @@ async def setup() -> AsyncIterator[Setup]:
         yield made
 
 
-async def test_an_hour_of_a_new_reason_each_second_is_a_bounded_number_of_writes(setup: Setup):
+async def test_ten_minutes_of_a_new_reason_each_second_is_a_bounded_number_of_writes(setup: Setup):
     gang = waiting_gang()
     codes = itertools.cycle(CODES)
-    for second in range(HOUR_S):
+    for second in range(LONG_S):
         setup.reporter.gang(gang, waits(gang, next(codes), f"{second} devices are missing"))
         await setup.time.advance(1.0)
-    assert setup.objects.written["gangs/status"] <= HOUR_S / QUIET_S + 1
-    bound = PER_OBJECT_BURST + HOUR_S / PER_OBJECT_EVERY_S + 1
+    assert setup.objects.written["gangs/status"] <= LONG_S / QUIET_S + 1
+    bound = PER_OBJECT_BURST + LONG_S / PER_OBJECT_EVERY_S + 1
     assert len(setup.events("Gang")) <= bound
     assert len(setup.events("Pod")) <= bound
     assert setup.recorder.dropped > 0
@@ -59,18 +59,19 @@ async def test_a_reason_that_changes_once_is_written_at_once(setup: Setup):
     assert setup.objects.gangs["ml/g"]["status"]["reason"] == "DevicesComingFree"
 
 
-async def test_of_a_thousand_waiting_gangs_only_so_many_messages_are_written_a_second(setup: Setup):
-    gangs = [waiting_gang(f"g{number}") for number in range(1000)]
+async def test_of_many_waiting_gangs_only_so_many_messages_are_written_a_second(setup: Setup):
+    """Each of a namespace of its own, so that no namespace's rate bounds them."""
+    gangs = [waiting_gang(f"g{number}", namespace=f"team-{number}") for number in range(500)]
     for gang in gangs:
         setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "0"))
     await setup.time.advance(60.0)
     before = setup.objects.written["gangs/status"]
-    for second in range(60):
+    for second in range(20):
         for gang in gangs:
             setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, f"{second} devices are missing"))
         await setup.time.advance(1.0)
     written = setup.objects.written["gangs/status"] - before
-    assert 1000 <= written <= 1000 + 60 * MESSAGES_PER_S
+    assert 500 <= written <= 500 + 20 * MESSAGES_PER_S
 
 
 async def test_a_status_is_not_made_again_while_nothing_is_new(setup: Setup, monkeypatch: pytest.MonkeyPatch):

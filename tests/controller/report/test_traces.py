@@ -7,11 +7,11 @@ import pytest
 
 from fairlead.api import names, trace_context
 from fairlead.controller.book.book import FIELDS, Book
+from fairlead.controller.gangs.claims.allocations import pod_ref
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.report.traces import LINKS_MAX, GangTraces
 from fairlead.engine.types.plan import Admission, Assignment, Waiting
 from fairlead.engine.types.reasons import Code, Reason
-from fairlead.engine.types.references import PodRef
 from fairlead.kube import timestamps
 from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span
@@ -56,12 +56,8 @@ class World:
         return self.now - 7.0
 
     def decide(self, gang, waiting=None):
-        began = self.later(0.0)
-        ended = self.later(0.25)
-        assignments = tuple(
-            Assignment(pod=PodRef(each.pod.metadata.namespace, each.pod.metadata.name, each.uid), node="n1")
-            for each in gang.gated
-        )
+        began, ended = self.later(0.0), self.later(0.25)
+        assignments = tuple(Assignment(pod=pod_ref(each), node="n1") for each in gang.gated)
         admission = Admission(namespace="ml", name=gang.name, uid="u", queue="q", assignments=assignments, claims=())
         self.traces.decided(gang, admission, waiting, (began, ended))
 
@@ -84,27 +80,14 @@ class World:
         return found
 
 
-def allocated(*pods):
-    return Objects(claims=[claim(f"c-{name}", name, node="n1", reserved=[name]) for name in pods])
-
-
-def members(*pods, gated=True, phase="Pending", context: object = OURS, **more):
-    annotations = {names.GANG: "train", names.GANG_SIZE: str(len(pods))}
+def members(*pods, gang="train", gated=True, phase="Pending", context: object = OURS, **more):
+    annotations = {names.GANG: gang, names.GANG_SIZE: str(len(pods))}
     annotations |= {names.TRACEPARENT: str(context)} if context else {}
-    return view(
-        *(
-            pod(
-                name,
-                gated=gated,
-                phase=phase,
-                annotations=annotations,
-                **({} if gated else {"node": "n1", "claim": f"c-{name}"}),
-                **more,
-            )
-            for name in pods
-        ),
-        objects=None if gated else allocated(*pods),
-    )
+    if gated:
+        return view(*(pod(name, annotations=annotations, **more) for name in pods))
+    held = [claim(f"c-{name}", name, node="n1", reserved=[name]) for name in pods]
+    there = {"gated": False, "phase": phase, "node": "n1", "annotations": annotations, **more}
+    return view(*(pod(name, claim=f"c-{name}", **there) for name in pods), objects=Objects(claims=held))
 
 
 def through(world, *pods, **more):
@@ -160,8 +143,7 @@ def test_claims_that_are_made_for_a_gang_name_its_span():
     assert world.traces.annotations(gang) == {}, "it was never seen"
     world.decide(gang)
     (text,) = world.traces.annotations(gang).values()
-    world.commit(gang)
-    world.run(members("a", gated=False, phase="Running", context=THEIRS))
+    world.traces.gone(gang.id)
     assert trace_context.parse(text) == world.one("gang").at
     assert world.one("gang").parent == THEIRS.span_id
 
@@ -169,38 +151,17 @@ def test_claims_that_are_made_for_a_gang_name_its_span():
 def test_two_gangs_of_one_submission_are_two_spans():
     world = World()
     for name in ("a", "b"):
-        gang = view(pod(name, annotations={names.TRACEPARENT: str(THEIRS)}))
-        world.decide(gang)
-        world.commit(gang)
-        world.run(
-            view(
-                pod(
-                    name,
-                    gated=False,
-                    phase="Running",
-                    node="n1",
-                    claim=f"c-{name}",
-                    annotations={names.TRACEPARENT: str(THEIRS)},
-                ),
-                objects=allocated(name),
-            )
-        )
+        through(world, f"{name}-0", gang=name, context=THEIRS)
     first, second = world.named("gang")
     assert first.at.trace_id == second.at.trace_id == THEIRS.trace_id
     assert first.at.span_id != second.at.span_id
     assert first.parent == second.parent == THEIRS.span_id
 
 
-def test_without_the_webhooks_annotation_a_gang_has_the_trace_that_the_webhook_would_have_given_it():
+@pytest.mark.parametrize("text", [None, " ", "x", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 100_000])
+def test_without_a_context_that_can_be_read_a_gang_has_the_trace_that_the_webhook_would_have_given_it(text):
     world = World()
-    through(world, "a", "b", context=None)
-    assert world.one("gang").at == OURS
-
-
-@pytest.mark.parametrize("text", ["", "x", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "x" * 100_000])
-def test_an_annotation_that_is_none_counts_as_absent(text):
-    world = World()
-    through(world, "a", "b", context=text or " ")
+    through(world, "a", "b", context=text)
     assert world.one("gang").at == OURS
 
 
@@ -253,14 +214,6 @@ def test_a_gang_that_is_withdrawn_and_one_that_is_rolled_back_end_with_an_error(
     assert world.named("start") == []
 
 
-def test_pods_that_still_start_end_nothing():
-    world, gang = World(), members("a", "b")
-    world.decide(gang)
-    world.commit(gang)
-    world.run(members("a", "b", gated=False, phase="Pending"))
-    assert world.named("gang") == []
-
-
 def test_a_gang_that_was_evicted_has_a_second_span_below_the_first():
     world = World()
     through(world, "a", "b")
@@ -280,16 +233,8 @@ def test_a_gang_that_was_evicted_has_a_second_span_below_the_first():
 
 def test_another_leader_knows_of_an_eviction_by_the_gang_object():
     world = World()
-    world.known.gangs["ml", "train"] = {
-        "status": {
-            "lastEviction": {
-                "at": timestamps.seconds(world.now),
-                "since": timestamps.seconds(world.now),
-                "what": "",
-                "why": "",
-            }
-        }
-    }
+    at = timestamps.seconds(world.now)
+    world.known.gangs["ml", "train"] = {"status": {"lastEviction": {"at": at, "since": at, "what": "", "why": ""}}}
     through(world, "a")
     assert world.one("gang").parent == OURS.span_id
 
@@ -313,18 +258,15 @@ def test_what_is_not_sampled_makes_no_span():
 
 
 def test_without_traces_nothing_is_kept():
-    nothing: Any = None
     book = Book()
-    traces = GangTraces(
-        OFF, nothing, book, ratio=1.0, time=Time(clock=lambda: 0.0, wall=lambda: 0.0, sleep=asyncio.sleep)
-    )
-    gang = members("a")
-    for _ in range(3):
-        traces.seen(gang, 0.0)
-        traces.eviction_begun(gang.id)
-        traces.eviction_ended(gang, MARK, 1)
-        traces.committed(gang.id, began=0.0, written_s=None, why="")
-        traces.gone(gang.id)
+    nothing: Any = None
+    time = Time(clock=lambda: 0.0, wall=lambda: 0.0, sleep=asyncio.sleep)
+    traces, gang = GangTraces(OFF, nothing, book, ratio=1.0, time=time), members("a")
+    traces.seen(gang, 0.0)
+    traces.eviction_begun(gang.id)
+    traces.eviction_ended(gang, MARK, 1)
+    traces.committed(gang.id, began=0.0, written_s=None, why="")
+    traces.gone(gang.id)
     assert traces.annotations(gang) == {}
     assert not any(book.all(field) for field in FIELDS)
 

@@ -10,7 +10,7 @@ import pytest
 from fairlead.api import names
 from fairlead.cel.devices import managed, requests
 from fairlead.cel.devices.selector import programs
-from fairlead.cel.text_memo import TextMemo
+from fairlead.cel.program_cache import TextMemo
 from fairlead.controller.watch.caches import TOKENS_A_RUN, Caches
 from fairlead.kube.core import Pod
 from fairlead.kube.resource import DeviceClass, ExactDeviceRequest, ResourceClaim

@@ -24,7 +24,7 @@ from fairlead.controller.gangs.evictions.past_evictions import (
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import batch, core, resource
 from fairlead.ui.model.holders import holders
 from tests.support.engine.objects import claim_spec, device_request, gang

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver.backend import device_names, profiles
-from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
-from fairlead.driver.backend.types import THROTTLE_REASONS, RemappedRows, Telemetry, Xid
+from fairlead.driver.backend import device_names, links, profiles
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.types import THROTTLE_REASONS, Process, RemappedRows, Telemetry, Xid
 from tests.support.driver.backends import Case, nvml, simulated
 from tests.support.driver.claims import claim
 from tests.support.driver.node import Node
@@ -32,16 +32,7 @@ def test_both_backends_see_the_same_node(name: str, tmp_path: Path) -> None:
 
 
 class TestInventory:
-    def test_it_is_sorted_and_repeats(self, make: Callable[[str], Case]) -> None:
-        backend = make("dgx-a100").backend
-        inventory = backend.inventory()
-        assert [gpu.minor for gpu in inventory.gpus] == list(range(8))
-        for gpu in inventory.gpus:
-            assert [mig.start for mig in gpu.mig_devices] == sorted(mig.start for mig in gpu.mig_devices)
-        assert backend.inventory() == inventory
-
-    def test_a_lost_gpu_is_left_out_with_a_warning_and_the_rest_stays(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_a_lost_gpu_is_left_out_with_a_warning_and_the_rest_stays(self, case: Case) -> None:
         before = case.backend.inventory()
         case.lose(3)
         inventory = case.backend.inventory()
@@ -50,24 +41,9 @@ class TestInventory:
         [unhealthy] = [status for status in case.backend.statuses() if not status.responds]
         assert (unhealthy.uuid, unhealthy.responds) == (before.gpus[3].uuid, False)
 
-    def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
-        for gpu in make("l40s").backend.inventory().gpus:
-            assert gpu.mig_enabled is None
-            assert gpu.mig_profiles == ()
-            assert gpu.nvlink is None
-
 
 class TestHealth:
-    def test_a_healthy_node_is_healthy(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
-        uuids = [gpu.uuid for gpu in backend.inventory().gpus]
-        assert [(status.uuid, status.responds, status.recovery_action) for status in backend.statuses()] == [
-            (uuid, True, "none") for uuid in sorted(uuids)
-        ]
-        assert backend.xids() == ()
-
-    def test_each_xid_is_reported_once_and_for_its_gpu(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_each_xid_is_reported_once_and_for_its_gpu(self, case: Case) -> None:
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         assert case.backend.xids() == ()
         case.report(3, 79)
@@ -75,8 +51,7 @@ class TestHealth:
         assert case.backend.xids() == (Xid(uuid=uuids[3], code=79), Xid(uuid=uuids[5], code=31))
         assert case.backend.xids() == ()
 
-    def test_every_gpu_that_responds_reports_its_load(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_every_gpu_that_responds_reports_its_load(self, case: Case) -> None:
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         case.lose(3)
         readings = case.backend.telemetry()
@@ -110,8 +85,7 @@ class TestHealth:
             uuid=mig.uuid, memory_used_bytes=5
         )
 
-    def test_a_mig_device_that_is_made_and_destroyed_is_read_while_it_exists(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_a_mig_device_that_is_made_and_destroyed_is_read_while_it_exists(self, case: Case) -> None:
         gpu = case.backend.inventory().gpus[0]
         profile = gpu.mig_profiles[0]
         made = case.backend.create_mig(gpu.uuid, profile.id, profile.starts[0])
@@ -125,21 +99,12 @@ class TestHealth:
         case.backend.inventory()
         assert again.uuid in {reading.uuid for reading in case.backend.telemetry()}
 
-    def test_a_gpu_without_nvlink_counts_none(self, make: Callable[[str], Case]) -> None:
-        backend = make("l40s").backend
-        backend.inventory()
-        assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in backend.telemetry()} == {(None, None)}
-
-    def test_the_recovery_action_of_a_gpu_is_reported(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_the_recovery_action_of_a_gpu_is_reported(self, case: Case) -> None:
         uuid = case.backend.inventory().gpus[2].uuid
         case.ask_for_reset(2)
         assert {status.uuid: status.recovery_action for status in case.backend.statuses()}[uuid] == "reset"
 
-    def test_activity_follows_the_load_of_gpus_and_mig_devices_from_the_second_poll_on(
-        self, make: Callable[[str], Case]
-    ) -> None:
-        case = make("hgx-h100")
+    def test_activity_follows_the_load_of_gpus_and_mig_devices_from_the_second_poll_on(self, case: Case) -> None:
         whole, cut = case.backend.inventory().gpus[:2]
         profile = next(each for each in cut.mig_profiles if each.name == "1g.10gb")
         migs = [case.backend.create_mig(cut.uuid, profile.id, start) for start in profile.starts[:2]]
@@ -157,24 +122,14 @@ class TestHealth:
         assert busy.utilization_percent is None
         assert (busy.power_w, busy.sm_clock_hz, dict(busy.throttled)) == (None, None, {})
 
-    def test_hardware_before_hopper_tells_no_activity(self, make: Callable[[str], Case]) -> None:
-        backend = make("dgx-a100").backend
-        backend.inventory()
-        backend.telemetry()
-        assert {(r.sm_active_ratio, r.tensor_active_ratio, r.dram_active_ratio) for r in backend.telemetry()} == {
-            (None, None, None)
-        }
-
-    def test_throttling_is_told_by_reason(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_throttling_is_told_by_reason(self, case: Case) -> None:
         gpus = case.backend.inventory().gpus
         case.throttle(2)
         readings = {reading.uuid: reading for reading in case.backend.telemetry()}
         assert readings[gpus[2].uuid].throttled == {reason: reason == "thermal_hw" for reason in THROTTLE_REASONS}
         assert readings[gpus[3].uuid].throttled == dict.fromkeys(THROTTLE_REASONS, False)
 
-    def test_the_condition_of_memory_links_and_limit_is_each_gpus_own(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_the_condition_of_memory_links_and_limit_is_each_gpus_own(self, case: Case) -> None:
         gpus = case.backend.inventory().gpus
         case.lose(3)
         case.break_memory(2)
@@ -185,17 +140,8 @@ class TestHealth:
         assert broken.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=True, failed=False)
         assert (well.ecc_uncorrected, well.nvlink_active_links, well.power_limit_w) == (0, 18, 700)
 
-    def test_hardware_that_retires_pages_remaps_no_rows(self, make: Callable[[str], Case]) -> None:
-        backend = make("t4").backend
-        backend.inventory()
-        assert {(each.remapped_rows, each.nvlink_active_links) for each in backend.conditions()} == {(None, None)}
-
 
 class TestDeviceNodes:
-    def test_a_gpu_is_its_minor(self, make: Callable[[str], Case]) -> None:
-        nodes = make("hgx-h100").backend.device_nodes(5)
-        assert [node.path for node in nodes] == ["/dev/nvidia5"]
-
     def test_a_mig_device_adds_the_capabilities_of_its_two_instances(self, make: Callable[[str], Case]) -> None:
         backend = make("dgx-a100").backend
         mig = backend.inventory().gpus[7].mig_devices[0]
@@ -214,8 +160,7 @@ class TestDeviceNodes:
 
 
 class TestMig:
-    def test_a_mig_device_is_created_at_its_placement_and_destroyed(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
+    def test_a_mig_device_is_created_at_its_placement_and_destroyed(self, backend: Backend) -> None:
         before = backend.inventory()
         gpu = before.gpus[2]
         made = backend.create_mig(gpu.uuid, 9, 4)
@@ -229,8 +174,7 @@ class TestMig:
         assert backend.inventory() == before
         assert backend.destroy_mig(gpu.uuid, 9, 4) is False
 
-    def test_a_taken_placement_is_refused_and_leaves_nothing(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
+    def test_a_taken_placement_is_refused_and_leaves_nothing(self, backend: Backend) -> None:
         gpu = backend.inventory().gpus[0].uuid
         made = backend.create_mig(gpu, 19, 0)
         for profile_id, start in ((19, 0), (5, 0), (0, 0)):
@@ -241,15 +185,13 @@ class TestMig:
 
     @pytest.mark.parametrize(("profile_id", "start"), [(99, 0), (9, 1), (19, 7)])
     def test_what_the_gpu_has_no_place_for_is_refused_for_good(
-        self, make: Callable[[str], Case], profile_id: int, start: int
+        self, backend: Backend, profile_id: int, start: int
     ) -> None:
-        backend = make("hgx-h100").backend
         with pytest.raises(BackendError) as raised:
             backend.create_mig(backend.inventory().gpus[0].uuid, profile_id, start)
         assert raised.value.permanent
 
-    def test_ids_are_used_again_and_uuids_are_not(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
+    def test_ids_are_used_again_and_uuids_are_not(self, backend: Backend) -> None:
         gpu = backend.inventory().gpus[0].uuid
         first = backend.create_mig(gpu, 19, 0)
         backend.destroy_mig(gpu, 19, 0)
@@ -257,8 +199,7 @@ class TestMig:
         assert first.gi_id == second.gi_id
         assert first.uuid != second.uuid
 
-    def test_a_busy_device_is_not_destroyed(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_a_busy_device_is_not_destroyed(self, case: Case) -> None:
         gpu = case.backend.inventory().gpus[0].uuid
         made = case.backend.create_mig(gpu, 19, 0)
         case.keep_busy(True)
@@ -274,8 +215,7 @@ class TestMig:
             backend.create_mig(backend.inventory().gpus[0].uuid, 19, 0)
         assert raised.value.permanent
 
-    def test_mig_mode_is_switched_without_mig_devices(self, make: Callable[[str], Case]) -> None:
-        backend = make("hgx-h100").backend
+    def test_mig_mode_is_switched_without_mig_devices(self, backend: Backend) -> None:
         gpu = backend.inventory().gpus[0].uuid
         assert backend.mig_mode(gpu) is False
         backend.set_mig_mode(gpu, True)
@@ -304,8 +244,7 @@ class TestMig:
         with pytest.raises(BackendError, match="has no MIG"):
             backend.set_mig_mode(gpu, True)
 
-    def test_a_lost_gpu_refuses(self, make: Callable[[str], Case]) -> None:
-        case = make("hgx-h100")
+    def test_a_lost_gpu_refuses(self, case: Case) -> None:
         gpu = case.backend.inventory().gpus[0].uuid
         case.lose(0)
         for call in (
@@ -316,9 +255,72 @@ class TestMig:
             with pytest.raises(DeviceGone):
                 call()
 
-    def test_an_unknown_gpu_is_gone(self, make: Callable[[str], Case]) -> None:
-        with pytest.raises(DeviceGone, match="no GPU GPU-nowhere"):
-            make("hgx-h100").backend.mig_devices("GPU-nowhere")
+
+class TestReset:
+    def test_it_cures_what_waits_for_one_and_removes_mig_devices(self, make: Callable[[str], Case]) -> None:
+        case = make("dgx-a100")
+        backend = case.backend
+        gpus = {gpu.minor: gpu for gpu in backend.inventory().gpus}
+        case.ask_for_reset(7)
+        case.break_memory(7)
+        backend.set_compute_mode(gpus[7].uuid, "ExclusiveProcess")
+        assert gpus[7].mig_devices
+        backend.reset([gpus[7].uuid])
+        found = backend.inventory().gpu(gpus[7].uuid)
+        assert found is not None
+        assert (found.mig_enabled, found.mig_devices) == (True, ())  # Ampere keeps the mode
+        status = next(each for each in backend.statuses() if each.uuid == gpus[7].uuid)
+        assert (status.responds, status.recovery_action) == (True, "none")
+        rows = next(each for each in backend.conditions() if each.uuid == gpus[7].uuid).remapped_rows
+        assert rows is not None
+        assert (rows.uncorrected, rows.pending) == (1, False)
+        assert backend.compute_mode(gpus[7].uuid) == "Default"
+        assert [gpu.mig_devices for gpu in backend.inventory().gpus if gpu.minor != 7] == [
+            gpu.mig_devices for minor, gpu in sorted(gpus.items()) if minor != 7
+        ]
+
+    def test_hopper_is_out_of_mig_mode_afterwards(self, backend: Backend) -> None:
+        uuid = backend.inventory().gpus[2].uuid
+        backend.set_mig_mode(uuid, True)
+        backend.reset([uuid])
+        assert backend.mig_mode(uuid) is False
+
+    def test_a_gpu_with_processes_is_not_reset_and_they_are_named(self, case: Case) -> None:
+        uuid = case.backend.inventory().gpus[2].uuid
+        case.run_on(2)
+        assert case.backend.processes(uuid) == (Process(pid=4711),)
+        with pytest.raises(InUse, match="in use by another client"):
+            case.backend.reset([uuid])
+
+    def test_xids_are_reported_after_a_reset_as_before(self, case: Case) -> None:
+        gpus = case.backend.inventory().gpus
+        case.backend.xids()
+        case.backend.reset([gpus[2].uuid])
+        case.report(2, 79)
+        case.backend.xids()
+        case.report(3, 48)
+        assert Xid(uuid=gpus[3].uuid, code=48) in case.backend.xids()
+
+    def test_gpus_that_bridges_join_are_reset_together_or_not_at_all(self, make: Callable[[str], Case]) -> None:
+        backend = make("a100-pcie-nvlink-pairs").backend
+        gpus = backend.inventory().gpus
+        with pytest.raises(BackendError, match="reset"):
+            backend.reset([gpus[2].uuid])
+        backend.reset([each.uuid for each in links.reset_together(gpus, gpus[2])])
+
+    @pytest.mark.parametrize(
+        ("profile", "minor", "together"),
+        [("hgx-h100", 3, [3]), ("a100-pcie-nvlink-pairs", 3, [2, 3]), ("l40s", 1, [1]), ("dgx-a100", 7, [7])],
+    )
+    def test_who_is_reset_together(
+        self, make: Callable[[str], Case], profile: str, minor: int, together: list[int]
+    ) -> None:
+        gpus = make(profile).backend.inventory().gpus
+        [gpu] = [each for each in gpus if each.minor == minor]
+        assert [each.minor for each in links.reset_together(gpus, gpu)] == together
+        old = dataclasses.replace(gpu, cuda_compute_capability="7.0")
+        if gpu.nvlink and gpu.nvlink.peers:  # before Ampere all that are connected, over switches as well
+            assert len(links.reset_together(gpus, old)) == len(gpu.nvlink.peers) + 1
 
 
 def test_claims_are_prepared_alike_on_both(make: Callable[[str], Case], tmp_path: Path) -> None:
@@ -326,11 +328,10 @@ def test_claims_are_prepared_alike_on_both(make: Callable[[str], Case], tmp_path
     driver = node.start()
     driver.prepare(claim("u1", "gpu-0", "gpu-1-mig-3g40gb-9-4", "gpu-1-mig-1g10gb-19-0"))
     driver.unprepare("u1")
-    assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+    assert not node.leftovers()
 
 
-def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[str], Case]) -> None:
-    case = make("hgx-h100")
+def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(case: Case) -> None:
     gpus = case.backend.inventory().gpus
     case.backend.set_time_slice(gpus[1].uuid, "Long")
     case.backend.set_time_slice(gpus[1].uuid, "Default")
@@ -340,8 +341,7 @@ def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[s
             case.backend.set_time_slice(uuid, "Long")
 
 
-def test_a_compute_mode_is_read_and_set(make: Callable[[str], Case]) -> None:
-    case = make("hgx-h100")
+def test_a_compute_mode_is_read_and_set(case: Case) -> None:
     gpus = case.backend.inventory().gpus
     assert case.backend.compute_mode(gpus[1].uuid) == "Default"
     case.backend.set_compute_mode(gpus[1].uuid, "ExclusiveProcess")
@@ -352,7 +352,6 @@ def test_a_compute_mode_is_read_and_set(make: Callable[[str], Case]) -> None:
             case.backend.set_compute_mode(uuid, "Default")
 
 
-def test_closing_twice_is_no_error(make: Callable[[str], Case]) -> None:
-    backend = make("hgx-h100").backend
+def test_closing_twice_is_no_error(backend: Backend) -> None:
     backend.close()
     backend.close()

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.api import names
 from fairlead.driver.backend import device_names, profiles
 from fairlead.driver.backend.profiles import loading
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.prepare import claims, sharing
-from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.publish import faults
 from tests.support import cpu
-from tests.support.driver.claims import claim, mps
 
 BROKEN = (b"", b"[]", b'{"boot_id":"\xff"}', b'{"xids":"\xc4"}', b'{"a":' * 3000, b"\x00" * 100)
 
@@ -81,20 +77,3 @@ def test_brackets_within_brackets_cost_no_second(tmp_path: Path) -> None:
 )
 def test_a_devices_name_has_short_ascii_numbers(name: str) -> None:
     assert device_names.parse(name) is None
-
-
-def test_a_limit_for_a_device_of_endless_index_is_refused() -> None:
-    backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1")
-    inventory = backend.inventory()
-    wanted = claim("uid", "gpu-0", config=[mps(defaultPerDevicePinnedMemoryLimit={"9" * 5000: "1Gi"})])
-    planned = claims.plan(wanted, driver=names.DRIVER, pool="n1", inventory=inventory)
-    with pytest.raises(ClaimError, match="none of the claim's 1 devices"):
-        sharing.plan(wanted, planned, driver=names.DRIVER, inventory=inventory)
-
-
-def test_a_table_of_mig_sizes_is_read_once_for_all_gpus(tmp_path: Path) -> None:
-    path = tmp_path / "node.yaml"
-    path.write_text(json.dumps({"gpu": {"mig": "h100-80gb"}, "gpus": [{"minor": minor} for minor in range(200)]}))
-    profile = loading.load(str(path))
-    with cpu.at_most(1.0):
-        assert len(loading.gpus(profile, node="n1")) == 200

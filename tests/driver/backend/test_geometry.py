@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.driver.backend import device_names, geometry, profiles
-from fairlead.driver.backend.islands import islands
+from fairlead.driver.backend.links import islands
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, NvLink
 from fairlead.driver.publish import slices

@@ -172,14 +172,6 @@ class TestActivity:
     def sm(self, backend: NvmlBackend, uuid: str) -> float | None:
         return {reading.uuid: reading for reading in backend.telemetry()}[uuid].sm_active_ratio
 
-    def test_the_first_poll_only_takes_the_baseline(self, fake: FakeNvml, backend: NvmlBackend) -> None:
-        uuid = backend.inventory().gpus[0].uuid
-        fake.activity[uuid] = (50.0, 20.0, 10.0)
-        assert self.sm(backend, uuid) is None
-        assert self.sm(backend, uuid) == 0.5
-        fake.activity[uuid] = (100.0, 20.0, 10.0)
-        assert self.sm(backend, uuid) == 1.0
-
     def test_a_sample_that_fails_makes_the_next_one_the_baseline(self, fake: FakeNvml, backend: NvmlBackend) -> None:
         uuid = backend.inventory().gpus[0].uuid
         backend.telemetry()
@@ -233,17 +225,6 @@ class TestActivity:
         assert len(fake.gpm_samples) == 2 * (7 + 42)
         backend.close()
         assert fake.gpm_samples == {}
-
-    def test_a_gpu_that_is_lost_has_no_reading_and_begins_anew_when_it_is_back(
-        self, fake: FakeNvml, backend: NvmlBackend
-    ) -> None:
-        uuid = backend.inventory().gpus[0].uuid
-        backend.telemetry()
-        fake.lost.add(0)
-        assert uuid not in {reading.uuid for reading in backend.telemetry()}
-        assert uuid not in {condition.uuid for condition in backend.conditions()}
-        fake.lost.clear()
-        assert self.sm(backend, uuid) is None
 
 
 class TestCost:

@@ -10,7 +10,7 @@ import pytest
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.factory import open_backend
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.nvml import smi
+from fairlead.driver.backend.nvml import programs
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import Gpu
@@ -31,6 +31,17 @@ def on(fake: FakeNvml, path: Path) -> NvmlBackend:
 
 def fake_of(name: str, path: Path) -> FakeNvml:
     return FakeNvml(profiles.load(name), node="n1", root=path)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeNvml:
+    """Eight H100s."""
+    return fake_of("hgx-h100", tmp_path)
+
+
+@pytest.fixture
+def backend(fake: FakeNvml, tmp_path: Path) -> NvmlBackend:
+    return on(fake, tmp_path)
 
 
 OPTIONAL = {
@@ -76,13 +87,6 @@ class TestUnsupported:
         fake.errors["nvmlDeviceGetMinorNumber"] = UNSUPPORTED
         assert [gpu.minor for gpu in on(fake, tmp_path).inventory().gpus] == list(range(8))
 
-    def test_a_gpu_without_any_minor_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        fake.errors |= {"nvmlDeviceGetMinorNumber": UNSUPPORTED, "nvmlDeviceGetPciInfo": UNSUPPORTED}
-        inventory = on(fake, tmp_path).inventory()
-        assert inventory.gpus == ()
-        assert len(inventory.warnings) == 8
-
     def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
         fake = FakeNvml(profiles.load("hgx-h100"), node="n1")
         fake.errors["nvmlDeviceGetMemoryAffinity"] = UNSUPPORTED
@@ -95,26 +99,21 @@ class TestUnsupported:
 class TestNumaNodes:
     """Where the kernel says -1 of every PCI device, as in many virtual machines."""
 
-    def numa(self, path: Path, *, numa_nodes: int, affinity: int | None = None, code: int | None = None) -> int | None:
-        fake = FakeNvml(profiles.load("l40s"), node="n1", root=path, numa_nodes=numa_nodes, virtual=True)
-        fake.memory_affinity = {} if affinity is None else {0: affinity}
-        if code is not None:
-            fake.errors["nvmlDeviceGetMemoryAffinity"] = code
-        return on(fake, path).inventory().gpus[0].numa_node
-
-    def test_the_only_node_of_a_machine_is_that_of_its_gpus(self, tmp_path: Path) -> None:
-        assert self.numa(tmp_path, numa_nodes=1, code=UNSUPPORTED) == 0
-
-    @pytest.mark.parametrize("node", [0, 1, 70])
-    def test_of_several_it_is_the_one_that_nvml_names(self, tmp_path: Path, node: int) -> None:
-        assert self.numa(tmp_path, numa_nodes=2, affinity=node) == node
-
-    def test_what_neither_tells_is_left_out(self, tmp_path: Path) -> None:
-        assert self.numa(tmp_path, numa_nodes=2, code=UNSUPPORTED) is None
-
-    def test_several_at_once_are_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMemoryAffinity", lambda *_: [0b11] + [0] * 15)
-        assert self.numa(tmp_path, numa_nodes=2) is None
+    @pytest.mark.parametrize(
+        ("nodes", "told", "expected"),
+        [(1, None, 0), (2, 1 << 0, 0), (2, 1 << 1, 1), (2, 1 << 70, 70), (2, None, None), (2, 0b11, None)],
+        ids=["the only one", "NVML's first", "NVML's second", "NVML's 70th", "neither tells", "several at once"],
+    )
+    def test_it_is_the_only_one_or_the_one_that_nvml_names(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int, told: int | None, expected: int | None
+    ) -> None:
+        fake = FakeNvml(profiles.load("l40s"), node="n1", root=tmp_path, numa_nodes=nodes, virtual=True)
+        if told is None:
+            fake.errors["nvmlDeviceGetMemoryAffinity"] = UNSUPPORTED
+        else:
+            words = [told >> 64 * index & (2**64 - 1) for index in range(16)]
+            monkeypatch.setattr(FakeNvml, "nvmlDeviceGetMemoryAffinity", lambda *_: words)
+        assert on(fake, tmp_path).inventory().gpus[0].numa_node == expected
 
 
 class TestNvLink:
@@ -145,9 +144,9 @@ class TestMig:
     def first(self, backend: Backend) -> Gpu:
         return backend.inventory().gpus[0]
 
-    def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(
+        self, fake: FakeNvml, backend: NvmlBackend
+    ) -> None:
         gpu = self.first(backend).uuid
         fake.errors["nvmlGpuInstanceCreateComputeInstance"] = pynvml.NVML_ERROR_UNKNOWN
         with pytest.raises(BackendError) as raised:
@@ -170,12 +169,12 @@ class TestMig:
         fake.errors.clear()
         driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         driver.unprepare("u1")
-        assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+        assert not node.leftovers()
         assert not fake._devices[0].instances
 
-    def test_a_gpu_instance_without_compute_instance_is_destroyed_too(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_a_gpu_instance_without_compute_instance_is_destroyed_too(
+        self, fake: FakeNvml, backend: NvmlBackend
+    ) -> None:
         gpu = self.first(backend)
         fake._devices[0].mode = 1
         fake._add_gi(fake._devices[0], gpu.mig_profiles[0], 3)
@@ -183,9 +182,7 @@ class TestMig:
         assert backend.destroy_mig(gpu.uuid, gpu.mig_profiles[0].id, 3) is True
         assert fake._devices[0].instances == []
 
-    def test_mig_mode_goes_off_with_the_last_instance(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_mig_mode_goes_off_with_the_last_instance(self, fake: FakeNvml, backend: NvmlBackend) -> None:
         gpu = self.first(backend).uuid
         backend.create_mig(gpu, 19, 0)
         backend.create_mig(gpu, 19, 1)
@@ -227,31 +224,22 @@ class TestHealth:
             (99, "reset"),  # one that only a newer driver knows
         ],
     )
-    def test_every_recovery_action_has_a_word(self, tmp_path: Path, action: int, recovery: str) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_every_recovery_action_has_a_word(
+        self, fake: FakeNvml, backend: NvmlBackend, action: int, recovery: str
+    ) -> None:
         uuid = backend.inventory().gpus[2].uuid
         fake.recovery[2] = action
         assert {status.uuid: status.recovery_action for status in backend.statuses()}[uuid] == recovery
 
-    def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
-        backend.inventory()
-        fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {(status.responds, status.recovery_action) for status in backend.statuses()} == {(True, None)}
-
-    def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, fake: FakeNvml, backend: NvmlBackend) -> None:
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
         assert {status.responds for status in backend.statuses()} == {None}
 
     @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
-    def test_a_gpu_without_events_is_watched_without_them(self, tmp_path: Path, call: str) -> None:
-        fake = fake_of("hgx-h100", tmp_path)
-        backend = on(fake, tmp_path)
+    def test_a_gpu_without_events_is_watched_without_them(
+        self, fake: FakeNvml, backend: NvmlBackend, call: str
+    ) -> None:
         backend.inventory()
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
@@ -288,48 +276,47 @@ class TestBoundElsewhere:
 class TestStart:
     @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100"])
     async def test_polling_and_recovering_never_switch_mig_mode(
-        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: Threads
     ) -> None:
         fake = fake_of(name, tmp_path)
         for device in fake._devices:
             device.mode = int(device.gpu.mig_enabled is not None)  # an administrator's, without instances
         switched: list[object] = []
         monkeypatch.setattr(FakeNvml, "nvmlDeviceSetMigMode", lambda *asked: switched.append(asked))
-        backend, threads = on(fake, tmp_path), Threads()
+        backend = on(fake, tmp_path)
         await monitor_of(backend, threads, offer=ON_DEMAND).poll()
         Node(tmp_path / "node", backend, dynamic=True).start()
         assert switched == []
-        threads.close()
 
-    async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(self, tmp_path: Path) -> None:
-        fake, threads = fake_of("hgx-h100", tmp_path), Threads()
+    async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(
+        self, fake: FakeNvml, backend: NvmlBackend, threads: Threads
+    ) -> None:
         fake.guests = set(range(8))
-        hardware = monitor_of(on(fake, tmp_path), threads, offer=ON_DEMAND)
+        hardware = monitor_of(backend, threads, offer=ON_DEMAND)
         await hardware.poll()
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(8)]
-        threads.close()
 
 
 class TestTimeSlices:
-    def smi(self, path: Path, script: str) -> smi.Runner:
+    def smi(self, path: Path, script: str) -> programs.Runner:
         binary = path / "usr/bin/nvidia-smi"
         binary.parent.mkdir(parents=True)
         binary.write_text(f"#!/bin/sh\n{script}\n")
         binary.chmod(0o755)
-        return smi.runner(DriverRoot(path))
+        return programs.smi(DriverRoot(path))
 
     def test_nvidia_smi_under_the_drivers_root_is_run(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
-        smi.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
+        programs.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
         assert said.read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
     def test_its_output_is_in_the_error_when_it_fails(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="exit status 3: not supported"):
-            smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
+            programs.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
 
     def test_a_host_without_it_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="time slices and resets need nvidia-smi") as raised:
-            smi.set_time_slice(smi.runner(DriverRoot(tmp_path)), "GPU-1", "Long")
+            programs.set_time_slice(programs.smi(DriverRoot(tmp_path)), "GPU-1", "Long")
         assert raised.value.permanent
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver.backend import profiles, rails
+from fairlead.driver.backend import links, profiles
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import PciDevice, PciTree
-from fairlead.driver.options import RAILS, DriverOptions
+from fairlead.driver.options import RAILS
 from fairlead.driver.publish import slices
 from fairlead.kube.resource import DeviceAttribute
 
@@ -21,7 +21,7 @@ def tree(**parents: str | None) -> PciTree:
 
 def test_each_gpu_is_on_the_rail_of_the_card_behind_its_switch() -> None:
     known = tree(**{"18:00.0": "s1", "19:00.0": "s1", "3a:00.0": "s2", "3b:00.0": "s2", "90:00.0": "s9"})
-    assert rails.by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0", "3b:00.0", "90:00.0"]) == {
+    assert links.rails_by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0", "3b:00.0", "90:00.0"]) == {
         "18:00.0": 0,
         "3a:00.0": 1,
     }
@@ -29,21 +29,21 @@ def test_each_gpu_is_on_the_rail_of_the_card_behind_its_switch() -> None:
 
 def test_a_card_with_two_ports_is_one_rail() -> None:
     known = tree(**{"18:00.0": "s1", "19:00.0": "s1", "19:00.1": "s1", "3a:00.0": "s2", "3b:00.0": "s2"})
-    found = rails.by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0", "19:00.1", "3b:00.0"])
+    found = links.rails_by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0", "19:00.1", "3b:00.0"])
     assert found == {"18:00.0": 0, "3a:00.0": 1}
 
 
 def test_several_behind_one_switch_are_paired_in_order() -> None:
     known = tree(**{f"{one}:00.0": "s" for one in ("10", "11", "12", "13", "20", "21")})
     gpus, cards = ["10:00.0", "11:00.0", "12:00.0", "13:00.0"], ["20:00.0", "21:00.0"]
-    assert list(rails.by_card(known, gpus, cards).values()) == [0, 0, 1, 1]
-    assert list(rails.by_card(known, gpus[:2], cards).values()) == [0, 1]
-    assert set(rails.by_card(known, gpus, cards[:1]).values()) == {0}
+    assert list(links.rails_by_card(known, gpus, cards).values()) == [0, 0, 1, 1]
+    assert list(links.rails_by_card(known, gpus[:2], cards).values()) == [0, 1]
+    assert set(links.rails_by_card(known, gpus, cards[:1]).values()) == {0}
 
 
 def test_a_gpu_without_a_switch_or_a_card_has_none() -> None:
     known = tree(**{"18:00.0": None, "19:00.0": None, "3a:00.0": "s2"})
-    assert rails.by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0"]) == {}
+    assert links.rails_by_card(known, ["18:00.0", "3a:00.0"], ["19:00.0"]) == {}
 
 
 def plug(root: Path, path: str, *, kind: str, rdma: bool = False) -> None:
@@ -93,12 +93,8 @@ def test_the_operator_s_word_counts_before_the_machine_s(name: str) -> None:
 )
 def test_what_is_no_rail_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"such as 0000:18:00\.0=0|keep one"):
-        rails.parse(text)
+        links.parse_rails(text)
 
 
 def test_the_flag_reads_what_it_shows() -> None:
     assert RAILS.write(RAILS.read("0000:3a:00.0=1, 0000:18:00.0=0")) == "0000:18:00.0=0,0000:3a:00.0=1"
-
-
-def test_what_the_flag_says_is_offered() -> None:
-    assert DriverOptions(node_name="n", rails=RAILS.read("0000:3a:00.0=1")).offer.rails == (("0000:3a:00.0", 1),)

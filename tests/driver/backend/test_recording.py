@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from fairlead.cli.node import devices as cli
-from fairlead.cli.node.commands import Fault, Load
+from fairlead.cli.node import Devices, Fault, Load
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
@@ -91,29 +89,10 @@ def test_a_broken_profile_is_refused_with_the_field(tmp_path: Path, text: str, w
 
 class TestCommands:
     def test_devices_are_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:dgx-a100", node_name="n1") == 0
+        assert Devices(backend="simulated:dgx-a100").run() == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == 1 + 16
         assert "gpu-7-mig-3g40gb-9-0" in lines[14]
-
-    @pytest.mark.parametrize("output", ["yaml", "json"])
-    def test_devices_are_a_document(self, capsys: pytest.CaptureFixture[str], output: str) -> None:
-        assert cli.devices("simulated:l40s", node_name="n1", output=output) == 0
-        documents = yaml.safe_load(capsys.readouterr().out)
-        assert [document["name"] for document in documents] == [f"gpu-{minor}" for minor in range(8)]
-
-    def test_every_placement_is_shown_with_dynamic_mig(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:hgx-h100", node_name="n1", dynamic_mig=True) == 0
-        assert len(capsys.readouterr().out.splitlines()) == 1 + 8 * 26
-
-    def test_an_unknown_backend_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert cli.devices("simulated:nonsense") == 1
-        assert "known profiles" in capsys.readouterr().err
-
-    def test_record_writes_a_profile_that_loads(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        path = tmp_path / "node.yaml"
-        assert cli.record("simulated:t4", output=path) == 0
-        assert len(inventory(str(path)).gpus) == 4
 
     def test_record_takes_the_file_as_its_argument(self, tmp_path: Path) -> None:
         file = tmp_path / "node.yaml"
@@ -125,9 +104,9 @@ class TestCommands:
         done = record(file)
         assert (done.returncode, inventory(str(file)).gpus[0].product_name) == (0, "NVIDIA L40S"), done.stderr
         again = record(file)
-        assert (again.returncode, "is there already" in " ".join(again.stderr.split())) == (2, True)
+        assert (again.returncode, "is there already" in " ".join(again.stderr.replace("│", " ").split())) == (2, True)
         two = record(tmp_path / "a", tmp_path / "b")
-        assert (two.returncode, "name one file" in " ".join(two.stderr.split())) == (2, True)
+        assert (two.returncode, "name one file" in " ".join(two.stderr.replace("│", " ").split())) == (2, True)
 
     def test_a_fault_is_written_where_the_driver_reads_it(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -155,15 +134,6 @@ class TestCommands:
         assert wanted is not None
         assert wanted.loads == {"gpu-1": fault_file.Load(utilization_percent=100, nvlink_bytes_per_second=0)}
         assert wanted.held == fault_file.Load(utilization_percent=80, memory_used_bytes=20 * 2**30)
-
-    @pytest.mark.parametrize(
-        "options", [{"nvlink": "fast"}, {"nvlink": "-1"}, {"memory": "much"}, {"utilization": 101}]
-    )
-    def test_what_is_no_load_is_refused(
-        self, tmp_path: Path, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert Load(device="held", plugins_dir=tmp_path, **options).run() == 2
-        assert capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("device", "options", "code"),

@@ -17,14 +17,12 @@ DRA: dict[str, dict[str, int]] = {
     "NodeUnprepareResourcesResponse": {"claims": 1},
     "NodeUnprepareResourceResponse": {"error": 1},
 }
-DEVICE = {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4}
 EXPECTED: dict[str, tuple[Any, str, dict[str, dict[str, int]]]] = {
     "dra-v1": (
         protocol.dra_v1_pb2,
         "k8s.io.kubelet.pkg.apis.dra.v1",
-        DRA | {"Device": DEVICE | {"share_id": 5}},
+        DRA | {"Device": {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4, "share_id": 5}},
     ),
-    "dra-v1beta1": (protocol.dra_v1beta1_pb2, "k8s.io.kubelet.pkg.apis.dra.v1beta1", DRA | {"Device": DEVICE}),
     "registration": (
         protocol.pluginregistration_v1_pb2,
         "pluginregistration",
@@ -67,10 +65,9 @@ def test_messages_have_kubelets_names_and_numbers(name: str) -> None:
 
 def test_services_have_kubelets_methods() -> None:
     methods = {
-        f"/{service.full_name}/{method.name}"
-        for module, _, _ in EXPECTED.values()
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
+        f"/{service.name}/{method.name}"
+        for service in (*protocol.DRA.values(), protocol.HEALTH, protocol.REGISTRATION)
+        for method in service.described.methods
     }
     assert methods == {
         "/pluginregistration.Registration/GetInfo",

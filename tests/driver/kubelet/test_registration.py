@@ -12,9 +12,8 @@ import pytest
 from fairlead.driver.app import run
 from fairlead.driver.backend.factory import BackendSpecError
 from fairlead.driver.backend.profiles.loading import ProfileError
-from fairlead.driver.kubelet import protocol, sockets
-from fairlead.driver.kubelet.self_check import SelfCheck
-from fairlead.driver.kubelet.sockets import SocketError
+from fairlead.driver.kubelet import protocol, server
+from fairlead.driver.kubelet.server import SelfCheck, SocketError
 from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet
 
@@ -49,7 +48,7 @@ class TestRegistration:
             assert await ready() == (200, "ok\n")
 
     async def test_a_socket_that_was_removed_is_a_reason_to_restart(self, cluster: DriverCluster) -> None:
-        paths = sockets.plugin_paths(
+        paths = server.plugin_paths(
             driver="gpu.fairlead.dev",
             plugins_dir=cluster.options.plugins_dir,
             registry_dir=cluster.options.registry_dir,

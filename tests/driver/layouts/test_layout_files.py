@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fairlead.driver.backend import geometry, profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Inventory
-from fairlead.driver.layouts import config, declared
-from fairlead.driver.layouts.config import LayoutError
-from fairlead.driver.layouts.placing import place
+from fairlead.driver.layouts import config
+from fairlead.driver.layouts.config import LayoutError, place
 
 FILE = "/etc/mig/config.yaml"
 
@@ -24,8 +23,8 @@ def parse(text: str) -> config.Layouts:
     return config.parse(textwrap.dedent(text).encode(), path=FILE)
 
 
-def of(text: str, inventory: Inventory, name: str = "x") -> tuple[declared.Wanted, ...]:
-    return declared.resolve(declared.choose(parse(text), name, path=FILE), inventory)
+def of(text: str, inventory: Inventory, name: str = "x") -> tuple[config.Wanted, ...]:
+    return config.resolve(config.choose(parse(text), name, path=FILE), inventory)
 
 
 def one(entries: str) -> str:
@@ -194,30 +193,16 @@ def test_what_this_node_cannot_have_is_refused(profile: str, entries: str, messa
         of(one(entries), inventory(profile))
 
 
-def test_whole_gpus_without_mig_may_be_asked_for_everywhere() -> None:
-    node = inventory("l40s")
-    found = of(one("- {devices: all, mig-enabled: false}"), node)
-    assert len(found) == len(node.gpus)
-    assert all(declared.is_so(wanted, gpu, on_demand=False) for wanted, gpu in zip(found, node.gpus, strict=True))
-
-
 def test_a_gpu_is_as_wanted_wherever_its_mig_devices_lie() -> None:
     backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1")
     uuid = backend.inventory().gpus[0].uuid
     text = one("- {devices: [0], mig-enabled: true, mig-devices: {1g.10gb: 2}}")
     [wanted] = of(text, backend.inventory())
-    assert not declared.is_so(wanted, backend.inventory().gpus[0], on_demand=False)
+    assert not config.is_so(wanted, backend.inventory().gpus[0], on_demand=False)
     backend.create_mig(uuid, 19, 5)
     backend.create_mig(uuid, 19, 6)
-    assert declared.is_so(wanted, backend.inventory().gpus[0], on_demand=False)
-    assert not declared.is_so(wanted, backend.inventory().gpus[0], on_demand=True)
-
-
-def test_the_balanced_layout_is_found_though_first_fit_does_not_find_it() -> None:
-    table = profiles.mig_tables()["NVIDIA H100 80GB HBM3"]
-    found = place(table, {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1})
-    assert found is not None
-    assert sorted(profile.name for profile, _ in found) == ["1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb"]
+    assert config.is_so(wanted, backend.inventory().gpus[0], on_demand=False)
+    assert not config.is_so(wanted, backend.inventory().gpus[0], on_demand=True)
 
 
 @given(st.data())

@@ -14,7 +14,7 @@ import pytest
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.factory import STATE_FILE
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.layouts.intents import Cut, Intent, Intents
+from fairlead.driver.layouts.cutter import Cut, Intent, Intents
 from fairlead.driver.parts import BOOT_ID
 from fairlead.kube.resources import EVENTS, NODES, raw
 from tests.support.driver.cluster import DriverCluster
@@ -214,34 +214,3 @@ async def test_gpus_that_are_to_be_cut_are_tainted_in_the_first_slices(
     await node.label("first-two")
     async with start(mig_settle_s=3600.0):
         assert await node.published() == {"gpu!": 2, "gpu": 6}
-
-
-async def test_a_restart_cuts_nothing_anew(start: Callable[..., Any]) -> None:
-    async with start() as node:
-        await node.label("first-two")
-        await node.until_published(**{"1g_10gb": 14, "gpu": 6})
-        before = {device["attributes"]["uuid"]["string"] for device in await node.devices()}
-    async with start() as node:
-        await node.until("success")
-        assert {device["attributes"]["uuid"]["string"] for device in await node.devices()} == before
-
-
-async def test_with_mig_on_demand_whole_gpus_stay_on_demand(start: Callable[..., Any]) -> None:
-    async with start(dynamic_mig=True) as node:
-        whole = (await node.published())["gpu"]
-        await node.label("first-in-halves")
-        await node.until("success")
-
-        async def cut() -> bool:
-            return bool((await node.published())["gpu"] == whole - 1)
-
-        await node.cluster.until(cut)
-        halves = [d["name"] for d in await node.devices() if d["name"].startswith("gpu-0-")]
-        assert sorted(halves) == ["gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4"]
-        await node.label("all-disabled")
-
-        async def whole_again() -> bool:
-            return bool((await node.published())["gpu"] == whole)
-
-        await node.cluster.until(whole_again)
-        await node.until("success")

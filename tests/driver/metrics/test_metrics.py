@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from fairlead.driver.backend import profiles
-from fairlead.driver.backend.simulated import fault_file
-from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors
-from fairlead.driver.backend.types import GpuCondition, Inventory, RemappedRows, Telemetry, Xid
-from fairlead.driver.publish.xid_counts import CODES_MAX, XidCounts
+from fairlead.driver.backend.types import Inventory, Xid
+from fairlead.driver.publish.known_faults import CODES_MAX, XidCounts
 from tests.support.driver.metrics_node import IDLE_H100, Node
 
 
@@ -25,14 +20,6 @@ class TestReadings:
         h100.poll()
         assert h100.of(h100.inventory.gpus[3].uuid) == IDLE_H100
 
-    def test_device_is_the_name_in_the_slices(self, h100: Node) -> None:
-        h100.cut()
-        h100.poll()
-        mig = h100.inventory.gpus[2].mig_devices[1]
-        found = {(labels["device"], labels["uuid"]) for name, labels, _ in h100.samples() if "gpu_memory_used" in name}
-        assert ("gpu-2", h100.inventory.gpus[2].uuid) in found
-        assert ("gpu-2-mig-1g10gb-19-1", mig.uuid) in found
-
     def test_a_load_shows_in_all_that_follows_it(self, h100: Node) -> None:
         h100.backend.faults.loads["gpu-0"] = Load(utilization_percent=90, memory_used_bytes=40 * 2**30)
         h100.poll()
@@ -45,13 +32,6 @@ class TestReadings:
         assert found["sm_clock_hertz", ""] == 1980e6
         assert found["nvlink_sent_bytes_total", ""] == pytest.approx((5 + 2) * 0.9 * 18 * 5e9)
         assert 0 < found["dram_active_ratio", ""] < found["tensor_active_ratio", ""] < found["sm_active_ratio", ""] < 1
-
-    def test_a_gang_that_hangs_is_busy_and_sends_nothing(self, h100: Node) -> None:
-        h100.backend.faults.loads["gpu-0"] = Load(utilization_percent=100, nvlink_bytes_per_second=0)
-        h100.poll()
-        h100.poll()
-        found = h100.of(h100.inventory.gpus[0].uuid)
-        assert (found["utilization_percent", ""], found["nvlink_sent_bytes_total", ""]) == (100, 0)
 
     def test_throttling_takes_the_clock_and_names_the_reason(self, h100: Node) -> None:
         h100.backend.faults.loads["gpu-0"] = Load(utilization_percent=90)
@@ -168,33 +148,6 @@ class TestHeld:
         h100.hold("u1", gpu.uuid)
         h100.poll()
         assert h100.of(gpu.uuid)["utilization_percent", ""] == 0
-
-
-class TestFaultFile:
-    def test_what_the_command_writes_shows_and_ends_with_the_reset(self, tmp_path: Path) -> None:
-        path = tmp_path / fault_file.NAME
-        backend = SimulatedBackend(profiles.load("hgx-h100"), node="n1", fault_file=path)
-        uuid = backend.inventory().gpus[2].uuid
-
-        def now() -> tuple[Telemetry, GpuCondition]:
-            return (
-                next(each for each in backend.telemetry() if each.uuid == uuid),
-                next(each for each in backend.conditions() if each.uuid == uuid),
-            )
-
-        fault_file.inject(path, 2, throttle="power_brake")
-        fault_file.inject(path, 2, throttle="hw_slowdown")
-        fault_file.inject(path, 2, ecc="corrected")
-        fault_file.inject(path, 2, ecc="uncorrected")
-        telemetry, condition = now()
-        assert {reason for reason, holds in telemetry.throttled.items() if holds} == {"power_brake", "hw_slowdown"}
-        assert (condition.ecc_corrected, condition.ecc_uncorrected) == (1, 1)
-        assert condition.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=True, failed=False)
-        fault_file.clear(path, 2)
-        telemetry, condition = now()
-        assert not any(telemetry.throttled.values())
-        assert condition.ecc_uncorrected == 1
-        assert condition.remapped_rows == RemappedRows(corrected=0, uncorrected=1, pending=False, failed=False)
 
 
 class TestSlices:

@@ -44,14 +44,3 @@ def test_what_the_list_of_processes_does_not_tell_has_no_series() -> None:
     node.backend.telemetry = lambda: ()  # type: ignore[method-assign]
     node.poll()
     assert shares(node) == {}
-
-
-def test_series_grow_with_shares_and_not_with_pods() -> None:
-    node = Node("hgx-h100")
-    for number in range(8):
-        node.hold_share(f"c{number}", node.inventory.gpus[0].uuid, GIB)
-        node.pods[f"c{number}"] = [f"pod-{each}" for each in range(100)]
-    node.poll()
-    assert len(shares(node)) == 8 * 2
-    joined = [labels for name, labels, _ in node.samples() if name == "fairlead_driver_device_claim"]
-    assert {labels["share"] for labels in joined} == {f"s-c{number}" for number in range(8)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.api.capabilities import DEFAULT_CAPABILITIES
-from fairlead.driver.backend.types import DeviceNode, Mount
 from fairlead.driver.prepare import cdi, libraries
-from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.sandbox.kubelet.cdi import resolve
 from tests.support.driver.claims import claim, mps, time_slicing
 from tests.support.driver.node import Node
@@ -88,33 +85,6 @@ def test_a_simulated_gpu_stands_on_dev_null_which_every_host_has(node: Node) -> 
     ]
 
 
-def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up(valid_cdi: Valid) -> None:
-    record = ClaimRecord(
-        uid="u1",
-        namespace="ml",
-        name="train",
-        state="prepared",
-        devices=(DeviceRecord(request="gpu", pool="n1", device="gpu-0", gpu_uuid="GPU-0", minor=0),),
-    )
-    spec = cdi.build(
-        record,
-        boot_id="b",
-        edits={"gpu-0": cdi.DeviceEdits(uuid="GPU-0", nodes=(DeviceNode(path="/dev/nvidia0"),))},
-        mounts=[Mount(host_path="/run/nvidia/driver/usr/bin/nvidia-smi", container_path="/usr/bin/nvidia-smi")],
-    )
-    valid_cdi(spec)
-    assert spec["devices"][0]["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia0", "permissions": "rw"}]
-    assert spec["containerEdits"]["mounts"][0]["options"] == ["ro", "nosuid", "nodev", "rbind", "rprivate"]
-
-
-def test_annotations_keep_the_librarys_limit_with_as_many_devices_as_a_claim_can_have(static_node: Node) -> None:
-    """The Go library refuses more than 256 KiB of annotations; a claim has at most 32 results."""
-    shares = [{"device": "gpu-0", "request": f"{'r' * 50}{n}", "shareID": f"{n:036x}"} for n in range(32)]
-    static_node.start().prepare(claim(UID, *shares))
-    annotations = written(static_node)["annotations"]
-    assert sum(len(key) + len(value) for key, value in annotations.items()) < 256 * 1024 / 8
-
-
 def test_a_runtime_finds_what_two_requests_of_a_claim_add_together(node: Node) -> None:
     """As containerd does it: by name, over all files of the directory; a mount that comes twice is one."""
     driver = node.start()
@@ -130,12 +100,6 @@ def test_a_runtime_finds_what_two_requests_of_a_claim_add_together(node: Node) -
     where = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/train"
     assert {f"{where}/{request}/gpu.fairlead.dev-metadata.json" for request in "ab"} <= set(inside)
     driver.unprepare(UID)
-
-
-def test_environment_names_are_portable() -> None:
-    name = cdi.environment_name("gpu-0-mig-1g10gb-me-20-3")
-    assert name == "FAIRLEAD_DEVICE_GPU_0_MIG_1G10GB_ME_20_3"
-    assert re.fullmatch(r"[A-Z_][A-Z0-9_]*", name)
 
 
 class TestLibraries:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,15 @@ import pytest
 from fairlead.api import names
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.common import trees
-from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.common.trees import remove_tree
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.cleaner import BACKOFF_MAX_S, BACKOFF_S, Cleaner
 from fairlead.driver.prepare.leftovers import Leftover
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
-from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
-from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.orphans import look
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.steps import Steps
+from fairlead.driver.prepare.upkeep import BACKOFF_MAX_S, BACKOFF_S, Cleaner, MpsSupervisor, OrphanGc
 from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, gpu_config, mps
@@ -37,8 +33,6 @@ from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.kubelet import Kubelet
 from tests.support.driver.nesting import nest
 from tests.support.driver.node import Node
-
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 
 
 def clean(driver: Preparer) -> None:
@@ -66,50 +60,7 @@ class TestClaims:
         driver.unprepare("u3")
         assert driver.records() == ()
         clean(driver)
-        assert node.leftovers() == EMPTY
-
-    @pytest.mark.parametrize("killed", ["unprepare intended", "MPS stopped", "compute mode 0 reset"])
-    def test_a_nested_shm_does_not_keep_the_driver_from_starting(self, node: Node, killed: str) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        driver.prepare(claim("u2", "gpu-1"))
-        nest(node.path / "mps/u1/shm", 3_000)
-        with node.killed_at(killed):
-            driver.unprepare("u1")
-        driver = node.start()
-        assert [record.uid for record in driver.records()] == ["u2"]
-        driver.prepare(claim("u3", "gpu-0"))
-        for uid in ("u2", "u3"):
-            driver.unprepare(uid)
-        clean(driver)
-        assert node.leftovers() == EMPTY
-
-    def test_a_daemon_whose_record_is_lost_is_ended_whatever_its_containers_nested(self, node: Node) -> None:
-        node.daemons.start("lost", ["GPU-0"], Limits())
-        nest(node.path / "mps/lost/shm", 3_000)
-        driver = node.start()
-        clean(driver)
-        assert node.leftovers() == EMPTY
-
-    def test_files_that_cannot_be_removed_hold_no_device(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-
-        def immutable(path: Path, **more: Any) -> bool:
-            if path.name.endswith(".removing"):
-                raise PermissionError(1, "Operation not permitted", str(path))
-            return remove_tree(path, **more)
-
-        monkeypatch.setattr(trees, "remove_tree", immutable)
-        assert driver.unprepare("u1")
-        driver.prepare(claim("u2", "gpu-0"))
-        assert [(each.kind, each.subject) for each in driver.leftovers.all()] == [
-            ("files", "claim u1, which has ended")
-        ]
-        monkeypatch.undo()
-        driver.unprepare("u2")
-        clean(driver)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_what_answers_in_the_daemons_place_without_end_is_cut_off(
         self, tmp_path: Path, hgx: SimulatedBackend
@@ -139,11 +90,8 @@ class TestClaims:
 
 ERRORS = [
     RecursionError("maximum recursion depth exceeded"),
-    MemoryError(),
-    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     OSError(5, "Input/output error", "/x"),
-    BackendError("the GPU wants a reset"),
-    ValueError("odd"),
+    BackendError("wants a reset"),
 ]
 
 
@@ -177,7 +125,7 @@ class TestContainment:
         broken.clear()
         clean(driver)
         driver.unprepare("u3")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     async def test_one_orphan_that_cannot_be_unprepared_keeps_none_of_the_others(
         self, node: Node, broken: set[str]
@@ -204,14 +152,15 @@ class TestContainment:
         broken.clear()
         assert await collector.collect() == ["u1"]
 
-    async def test_a_retry_backs_off_and_is_reported_once(self, node: Node, broken: set[str], tmp_path: Path) -> None:
+    async def test_a_retry_backs_off_and_is_reported_once(
+        self, node: Node, broken: set[str], tmp_path: Path, threads: Threads
+    ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         broken.add("u1")
         with contextlib.suppress(Exception):
             driver.unprepare("u1")
         now, reports, counts = [0.0], list[tuple[Leftover, str, float]](), list[Mapping[str, int]]()
-        threads = Threads()
         cleaner = Cleaner(
             driver.leftovers,
             process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
@@ -233,11 +182,10 @@ class TestContainment:
         await cleaner.clean()
         assert counts[-1] == {}
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
-        threads.close()
+        assert not node.leftovers()
 
     async def test_one_claims_daemon_does_not_keep_the_supervisor_from_the_others(
-        self, node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, threads: Threads
     ) -> None:
         driver = node.start()
         for number in range(2):
@@ -253,7 +201,6 @@ class TestContainment:
         node.daemons.stop("u1")
         reported: list[Mapping[str, str]] = []
         restarts: list[int] = []
-        threads = Threads()
         supervisor = MpsSupervisor(
             driver,
             process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
@@ -267,23 +214,22 @@ class TestContainment:
         monkeypatch.undo()
         for number in range(2):
             driver.unprepare(f"u{number}")
-        threads.close()
 
-    @pytest.mark.parametrize("kind", ["fifo", "nested", "directory", "link", "binary"])
-    def test_a_record_of_any_kind_costs_its_claim_alone(self, node: Node, kind: str) -> None:
+    @pytest.mark.parametrize(
+        "make",
+        [
+            pytest.param(os.mkfifo, id="fifo"),
+            pytest.param(lambda path: path.write_bytes(b"[" * 100_000 + b"\n" + b"[" * 100_000), id="nested"),
+            pytest.param(Path.mkdir, id="directory"),
+            pytest.param(lambda path: path.symlink_to("/dev/zero"), id="link"),
+            pytest.param(lambda path: path.write_bytes(b"\xff\xfe\n\x00"), id="binary"),
+        ],
+    )
+    def test_a_record_of_any_kind_costs_its_claim_alone(self, node: Node, make: Callable[[Path], object]) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-1"))
         path = node.path / "claims/u0.json"
-        if kind == "fifo":
-            os.mkfifo(path)
-        elif kind == "nested":
-            path.write_bytes(b"[" * 100_000 + b"\n" + b"[" * 100_000)
-        elif kind == "directory":
-            path.mkdir()
-        elif kind == "link":
-            path.symlink_to("/dev/zero")
-        else:
-            path.write_bytes(b"\xff\xfe\n\x00")
+        make(path)
         (node.path / "cdi" / "k8s.gpu.fairlead.dev-claim_u9.json").write_bytes(b"[" * 100_000)
         driver = node.start()
         assert [broken.uid for broken in node.recovery.unreadable] == ["u0"]
@@ -296,12 +242,11 @@ class TestContainment:
                 driver.prepare(claim(f"u{number}", f"gpu-{number}"))
         driver = node.fresh()
         ticks = iter([0.0, 0.0, 100.0, 100.0, 100.0])
-        object.__setattr__(driver._recoverer, "clock", lambda: next(ticks))
-        result = driver.recover()
+        result = driver.leftovers.recover(clock=lambda: next(ticks))
         assert result.undone == ("u0",)
         assert [uid for uid, _ in result.not_undone] == ["u1", "u2"]
         clean(driver)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
 
 class TestWholeDriver:
@@ -359,12 +304,6 @@ class TestNames:
         record = node.start().prepare(wanted)
         assert record.pod_claim is None
         assert "/etc/" not in node.cdi_files.path("u1").read_text().replace("/etc/OpenCL", "")
-
-    @pytest.mark.parametrize("request_name", ["../../x", "a/../../x", "/etc", "a//b", "", "a\x00"])
-    def test_a_request_that_would_is_refused(self, node: Node, request_name: str) -> None:
-        with pytest.raises(ClaimError, match=r"results\[0\]\.request: .* is no request's name"):
-            node.start().prepare(claim("u1", {"device": "gpu-0", "request": request_name}))
-        assert node.leftovers() == EMPTY
 
 
 async def _nothing() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from fairlead.driver.backend.interface import BackendError
-from fairlead.driver.backend.nvml import mps_programs, smi
+from fairlead.driver.backend.nvml import programs
 from fairlead.driver.common import launch
 from fairlead.driver.common.driver_root import DriverRoot
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_daemons import Daemons, Limits
 
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
@@ -76,7 +76,7 @@ def root(tmp_path: Path) -> Path:
 @needs_root
 def test_a_program_of_a_whole_root_runs_with_that_root(root: Path) -> None:
     assert DriverRoot(root).has_libc
-    smi.set_time_slice(smi.runner(DriverRoot(root)), "GPU-1", "Medium")
+    programs.set_time_slice(programs.smi(DriverRoot(root)), "GPU-1", "Medium")
     assert (root / "said").read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
 
@@ -84,7 +84,7 @@ def test_a_program_of_a_whole_root_runs_with_that_root(root: Path) -> None:
 def test_an_mps_daemon_of_a_whole_root_has_a_tmp_and_a_shm_that_are_only_its_claims(root: Path, tmp_path: Path) -> None:
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-    daemons = Daemons(tmp_path / "mps", lambda: mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc"))
+    daemons = Daemons(tmp_path / "mps", lambda: programs.mps(DriverRoot(root), proc=tmp_path / "proc"))
     daemons.start("u1", ["GPU-1", "GPU-2"], Limits(active_thread_percentage=50))
     assert daemons.alive("u1")
     assert daemons.command("u1", ["ps"]) == "/tmp/nvidia-mps: ps"
@@ -98,7 +98,7 @@ def test_an_mps_daemon_of_a_whole_root_has_a_tmp_and_a_shm_that_are_only_its_cla
 def test_a_program_that_does_not_run_in_its_root_says_so(root: Path) -> None:
     (root / "bin/sh").unlink()
     with pytest.raises(BackendError, match=r"exit status 127: .*No such file"):
-        smi.set_time_slice(smi.runner(DriverRoot(root)), "GPU-1", "Medium")
+        programs.set_time_slice(programs.smi(DriverRoot(root)), "GPU-1", "Medium")
 
 
 def test_a_root_without_a_c_library_is_a_place_to_search(tmp_path: Path) -> None:

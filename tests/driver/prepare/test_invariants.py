@@ -14,7 +14,7 @@ from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.prepare import records
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_daemons import Daemons, Limits
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from tests.support.driver.claims import claim, mps, time_slicing
 from tests.support.driver.node import Killed, Node
@@ -141,7 +141,7 @@ class Story:
         self.driver = self.start()
         for record in self.driver.records():
             self.driver.unprepare(record.uid)
-        assert self.node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+        assert not self.node.leftovers()
 
 
 @given(steps)

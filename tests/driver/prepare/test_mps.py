@@ -7,28 +7,26 @@ import json
 import os
 import signal
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.driver.backend.interface import BackendError
-from fairlead.driver.backend.nvml import mps_programs
+from fairlead.driver.backend.nvml import programs
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import SharedLimits
 from fairlead.driver.common.driver_root import DriverRoot
-from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.locks import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.mps.daemons import Limits
-from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
+from fairlead.driver.prepare.mps_daemons import Limits
 from fairlead.driver.prepare.preparer import Gpus, PrepareError, Preparer
+from fairlead.driver.prepare.upkeep import MpsSupervisor
 from tests.support.commands import invoke
 from tests.support.driver.claims import claim, gpu_config, mps, time_slicing
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 PERCENTAGE = "get_default_active_thread_percentage"
 
 
@@ -61,7 +59,7 @@ class TestClaim:
         assert node.daemons.command("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
         assert hgx.state.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
         assert driver.unprepare("u1") is True
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_its_containers_reach_the_daemon_and_those_of_other_requests_do_not(self, node: Node) -> None:
         config = mps() | {"requests": ["shared"]}
@@ -89,7 +87,7 @@ class TestClaim:
         assert node.daemons.command("u1", [command]) == "4096M"
         assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_compute_mode_that_an_administrator_set_is_restored(self, node: Node, hgx: SimulatedBackend) -> None:
         hgx.state.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
@@ -97,15 +95,6 @@ class TestClaim:
         driver.prepare(claim("u1", "gpu-0", "gpu-1", config=[mps()]))
         driver.unprepare("u1")
         assert hgx.state.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
-
-    def test_two_claims_have_two_daemons(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=10)]))
-        driver.prepare(claim("u2", "gpu-1", config=[mps(defaultActiveThreadPercentage=20)]))
-        assert [node.daemons.command(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
-        driver.unprepare("u1")
-        assert node.daemons.alive("u2")
-        driver.unprepare("u2")
 
     @pytest.mark.parametrize("permanent", [True, False])
     def test_a_compute_mode_that_cannot_be_set_is_reported_and_holds_nothing(
@@ -126,7 +115,7 @@ class TestClaim:
             refused.clear()
             driver.unprepare("u1")
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
         driver = node.start()
@@ -134,18 +123,6 @@ class TestClaim:
         hgx.faults.lost.add(0)
         assert driver.unprepare("u1") is True
         assert not node.daemons.uids()
-
-
-class TestManyAtOnce:
-    def test_eight_claims_have_eight_daemons_and_leave_none(self, node: Node) -> None:
-        driver = node.start()
-        wanted = [claim(f"u{n}", f"gpu-{n}", config=[mps(defaultActiveThreadPercentage=n + 1)]) for n in range(8)]
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(driver.prepare, wanted))
-            reported = list(pool.map(lambda n: node.daemons.command(f"u{n}", [PERCENTAGE]), range(8)))
-            assert reported == [f"{n + 1}.0" for n in range(8)]
-            list(pool.map(driver.unprepare, [one.metadata.uid for one in wanted]))
-        assert node.leftovers() == EMPTY
 
 
 def share(memory: str, multiprocessors: int = 0, share_id: str = "a") -> dict[str, Any]:
@@ -172,7 +149,7 @@ class TestShares:
         assert hgx.compute_mode(uuid) == "Default"
         for uid in ("u1", "u2", "u3"):
             driver.unprepare(uid)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_all_of_a_gpu_may_be_time_sliced_as_no_other_claim_has_a_share(
         self, node: Node, hgx: SimulatedBackend
@@ -210,7 +187,7 @@ class TestShares:
         assert f"CUDA_VISIBLE_DEVICES={device.uuid}".encode() in environment
         assert dgx.state.compute_modes == {}
         driver.unprepare("u1")
-        assert static_node.leftovers() == EMPTY
+        assert not static_node.leftovers()
 
     def test_shares_of_two_mig_devices_in_one_claim_are_refused_with_the_reason(self, static_node: Node) -> None:
         static_node.shared_limits = "MPS"
@@ -220,7 +197,7 @@ class TestShares:
         ]
         with pytest.raises(ClaimError, match=r"--shared-limits.* CUDA shows .* one MIG device only"):
             static_node.start().prepare(claim("u1", *both))
-        assert static_node.leftovers() == EMPTY
+        assert not static_node.leftovers()
 
 
 class TestDefaultOfTheDriver:
@@ -241,7 +218,7 @@ class TestDefaultOfTheDriver:
         assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in edits(node, "u1")["u1-gpu-0-a"]["env"]
         for uid in ("u1", "u2"):
             limited.unprepare(uid)
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_less_that_the_claim_or_its_class_says_wins(self, node: Node, limited: Preparer) -> None:
         of_class = mps(defaultActiveThreadPercentage=20) | {"source": "FromClass"}
@@ -257,10 +234,6 @@ class TestDefaultOfTheDriver:
         limited.prepare(claim("u1", device))
         assert node.daemons.uids() == []
 
-    def test_all_of_a_gpu_is_time_sliced_as_its_claim_says(self, limited: Preparer, hgx: SimulatedBackend) -> None:
-        limited.prepare(claim("u1", share(f"{81559}Mi"), config=[time_slicing("Long")]))
-        assert hgx.state.time_slices == {0: "Long"}
-
     def test_the_claims_other_gpu_is_served_by_the_same_daemon(
         self, node: Node, limited: Preparer, hgx: SimulatedBackend
     ) -> None:
@@ -275,15 +248,7 @@ class TestDefaultOfTheDriver:
             ClaimError, match=r"'TimeSlicing' of gpu-1, and another .* --shared-limits, .* make two claims"
         ):
             limited.prepare(claim("u1", *both, config=[config]))
-        assert node.leftovers() == EMPTY
-
-    def test_a_host_without_mps_says_so(
-        self, node: Node, limited: Preparer, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.locate(DriverRoot(node.path / "nowhere")))
-        with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
-            limited.prepare(claim("u1", share("20Gi")))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_node_without_shared_devices_has_none(self) -> None:
         found = invoke(["driver", "--node-name=n1", "--shared-limits=MPS"])
@@ -296,7 +261,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("devices", "config", "words"),
         [
-            ([share("40Gi")], mps(defaultPinnedDeviceMemoryLimit="41Gi"), "are more than the claim's share of 40960Mi"),
+            (
+                [share("40Gi")],
+                mps(defaultPinnedDeviceMemoryLimit="41Gi"),
+                r"41984Mi for a program is more than the share of gpu-0 that the claim has \(40960Mi\)",
+            ),
             (
                 [share("40Gi", 33)],
                 mps(defaultActiveThreadPercentage=50),
@@ -325,7 +294,7 @@ class TestRefusals:
     ) -> None:
         with pytest.raises(ClaimError, match=words):
             node.start().prepare(claim("u1", *devices, config=[config]))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_two_requests_with_different_limits_are_refused_with_both_fields(self, node: Node) -> None:
         configs = [mps() | {"requests": ["a"]}, mps(multiUser=True) | {"requests": ["b"]}]
@@ -347,12 +316,12 @@ class TestRefusals:
     def test_a_host_without_mps_changes_nothing(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.locate(DriverRoot(node.path / "nowhere")))
+        monkeypatch.setattr(hgx, "mps_program", lambda: programs.mps(DriverRoot(node.path / "nowhere")))
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         assert hgx.state.compute_modes == {}
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
 
 class TestHost:
@@ -366,7 +335,7 @@ class TestHost:
         root = self.root(tmp_path)
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-        program = mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc")
+        program = programs.mps(DriverRoot(root), proc=tmp_path / "proc")
         assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
         assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
         assert program.environment["LD_LIBRARY_PATH"].startswith(f"{root}/usr/lib64:")
@@ -375,7 +344,7 @@ class TestHost:
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
         with pytest.raises(BackendError, match="set hostPID: true") as raised:
-            mps_programs.locate(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
+            programs.mps(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
         assert raised.value.permanent
 
 
@@ -388,7 +357,7 @@ class TestRestarts:
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         assert (node.path / "mps/u1/pid").read_text() == before
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_daemon_that_died_is_started_again_with_its_limits_at_the_next_prepare(self, node: Node) -> None:
         driver = node.start()
@@ -404,43 +373,13 @@ class TestRestarts:
         node.start()
         assert not node.daemons.uids()
 
-    def test_a_reboot_leaves_no_directory(self, node: Node) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
-        kill_daemon(node, "u1")
-        node.cdi_files.remove("u1")
-        node.boot_id = "boot-2"
-        node.start()
-        assert not node.daemons.uids()
-
 
 class TestSupervisor:
-    async def test_a_daemon_that_died_is_started_again_with_its_limits(self, node: Node, tmp_path: Path) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
-        threads, restarts = Threads(), []
-        process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
-        supervisor = MpsSupervisor(
-            driver,
-            process_lock=process_lock,
-            threads=threads,
-            restarted=lambda: restarts.append(1),
-            report_unhealthy=lambda _: None,
-        )
-        await supervisor.check()
-        assert not restarts
-        kill_daemon(node, "u1")
-        await supervisor.check()
-        assert restarts == [1]
-        assert node.daemons.command("u1", [PERCENTAGE]) == "30.0"
-        driver.unprepare("u1")
-        threads.close()
-
     async def test_one_that_cannot_be_started_makes_its_devices_unhealthy_until_it_can(
-        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+        self, node: Node, hgx: SimulatedBackend, threads: Threads, tmp_path: Path
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        threads = Threads()
         process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
         reported: list[Mapping[str, str]] = []
         supervisor = MpsSupervisor(
@@ -462,7 +401,6 @@ class TestSupervisor:
         await supervisor.check()
         assert reported[-1] == {}
         driver.unprepare("u1")
-        threads.close()
 
 
 async def _nothing() -> None:

@@ -13,7 +13,7 @@ import pytest
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common import launch
-from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_daemons import Daemons, Limits
 
 PERCENTAGE = "get_default_active_thread_percentage"
 
@@ -27,13 +27,6 @@ class TestDaemons:
         with pytest.raises(BackendError, match="did not start: no CUDA"):
             daemons.start("u1", ["GPU-0"], Limits())
         assert daemons.uids() == []
-
-    def test_a_program_that_is_not_there_is_refused_by_its_name(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
-        missing = dataclasses.replace(hgx.mps_program(), daemon=("/nowhere/mps",))
-        with pytest.raises(
-            BackendError, match=r"did not start: .*No such file.*/nowhere/mps|did not start: .*No such file"
-        ):
-            Daemons(tmp_path / "mps", lambda: missing).start("u1", ["GPU-0"], Limits())
 
     def test_one_that_does_not_quit_is_killed(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program, clock=Steps())
@@ -84,13 +77,6 @@ class TestDaemons:
         daemons.start("u1", ["GPU-0"], Limits())
         with pytest.raises(BackendError, match="Invalid command: sing"):
             daemons.command("u1", ["sing"])
-        daemons.stop("u1")
-
-    def test_the_stand_in_ends_when_its_directory_is_taken_away(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
-        daemons = Daemons(tmp_path / "mps", hgx.mps_program)
-        daemons.start("u1", ["GPU-0"], Limits())
-        (tmp_path / "mps/u1/tmp/nvidia-mps/control").unlink()
-        assert daemons._wait(lambda: not daemons._home("u1").locked, 10)
         daemons.stop("u1")
 
 

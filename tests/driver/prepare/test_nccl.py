@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.api import config as opaque
-from fairlead.driver.backend import profiles
 from fairlead.driver.backend.nvml.sysfs import Kernel
-from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import Gpu, NvLink, PciDevice, PciTree
-from fairlead.driver.prepare import nccl
+from fairlead.driver.backend.types import Gpu, NvLink, PciTree
+from fairlead.driver.prepare import metadata
 from tests.support.driver.claims import claim, gpu_config
 from tests.support.driver.node import Node
 
@@ -82,7 +79,9 @@ def sys_path(tmp_path: Path) -> Path:
 
 def test_gpus_and_network_cards_stand_below_their_switch_and_their_socket(sys_path: Path) -> None:
     tree = Kernel(sys=sys_path).pci_tree(["0000:18:00.0", "0000:81:00.0"])
-    root = read(nccl.topology([gpu(0, "0000:18:00.0"), gpu(1, "0000:81:00.0", numa_node=1)], tree, machine="x86_64"))
+    root = read(
+        metadata.topology([gpu(0, "0000:18:00.0"), gpu(1, "0000:81:00.0", numa_node=1)], tree, machine="x86_64")
+    )
     first, second = root.findall("cpu")
     assert (first.get("numaid"), first.get("affinity"), first.get("arch")) == ("0", "00000000,0000ffff", "x86_64")
     [switch] = first
@@ -98,51 +97,29 @@ def test_gpus_and_network_cards_stand_below_their_switch_and_their_socket(sys_pa
     assert (second.get("numaid"), alone.get("busid")) == ("1", "0000:81:00.0")
 
 
-def test_only_gpus_of_the_claim_are_in_it(sys_path: Path) -> None:
-    tree = Kernel(sys=sys_path).pci_tree(["0000:81:00.0"])
-    root = read(nccl.topology([gpu(1, "0000:81:00.0", numa_node=1)], tree, machine="x86_64"))
-    assert [each.get("busid") for each in root.iter("pci") if each.find("gpu") is not None] == ["0000:81:00.0"]
-    assert "0000:18:00.0" not in {each.get("busid") for each in root.iter("pci")}
-
-
 def test_links_are_written_between_two_that_a_bridge_joins_and_left_to_nccl_over_switches() -> None:
     pair = [
         gpu(0, "0000:18:00.0", nvlink=NvLink(version=3, links=12, peers=(1,))),
         gpu(1, "0000:19:00.0", nvlink=NvLink(version=3, links=12, peers=(0,))),
     ]
-    links = list(read(nccl.topology(pair, PciTree(), machine="x86_64")).iter("nvlink"))
+    links = list(read(metadata.topology(pair, PciTree(), machine="x86_64")).iter("nvlink"))
     assert [dict(each.items()) for each in links] == [
         {"target": "0000:19:00.0", "count": "12", "tclass": "0x030200"},
         {"target": "0000:18:00.0", "count": "12", "tclass": "0x030200"},
     ]
     assert (
-        list(read(nccl.topology(pair[:1], PciTree(), machine="x86_64")).iter("nvlink")) == []
+        list(read(metadata.topology(pair[:1], PciTree(), machine="x86_64")).iter("nvlink")) == []
     )  # the peer is another's
     switched = [gpu(0, "0000:18:00.0", nvlink=SWITCHED), gpu(1, "0000:19:00.0", nvlink=SWITCHED)]
-    assert list(read(nccl.topology(switched, PciTree(), machine="x86_64")).iter("nvlink")) == []
+    assert list(read(metadata.topology(switched, PciTree(), machine="x86_64")).iter("nvlink")) == []
 
 
 def test_what_the_machine_hides_is_left_out() -> None:
-    content = nccl.topology([gpu(0, "0001:00:00.0", numa_node=None), gpu(1, None)], PciTree(), machine="riscv64")
+    content = metadata.topology([gpu(0, "0001:00:00.0", numa_node=None), gpu(1, None)], PciTree(), machine="riscv64")
     root = read(content)
     [cpu] = root
     assert dict(cpu.items()) == {"numaid": "-1"}
     assert [dict(each.items()) for each in root.iter("pci")] == [{"busid": "0001:00:00.0", "class": "0x030200"}]
-
-
-def test_a_tree_that_goes_round_in_itself_is_not_believed_to_be_one() -> None:
-    known = PciTree(devices=(PciDevice(bus_id="0000:01:00.0", parent="0000:09:00.0", numa_node=0),))
-    root = read(nccl.topology([gpu(0, "0000:01:00.0")], known, machine="x86_64"))
-    assert [each.get("busid") for each in root.iter("pci")] == ["0000:01:00.0"]  # its parent is not there
-
-
-@pytest.mark.parametrize("name", profiles.known())
-def test_every_profile_gives_a_file_with_all_its_gpus(name: str) -> None:
-    backend = SimulatedBackend(profiles.load(name), node="n1")
-    gpus = backend.inventory().gpus
-    tree = backend.pci_tree([each.pci_bus_id for each in gpus if each.pci_bus_id])
-    root = read(nccl.topology(gpus, tree, machine="x86_64"))
-    assert len(list(root.iter("gpu"))) == sum(1 for each in gpus if each.pci_bus_id)
 
 
 def cdi_file(node: Node, uid: str) -> Path:
@@ -162,8 +139,8 @@ def test_a_claim_that_asks_for_it_gets_the_file_and_the_variable_until_it_ends(n
     assert len(list(read(path.read_bytes()).iter("gpu"))) == 2
     for device in spec_of(node, "u1")["devices"]:
         edits = device["containerEdits"]
-        assert f"NCCL_TOPO_FILE={nccl.CONTAINER_FILE}" in edits["env"]
-        [mount] = [each for each in edits["mounts"] if each["containerPath"] == nccl.CONTAINER_FILE]
+        assert f"NCCL_TOPO_FILE={metadata.CONTAINER_FILE}" in edits["env"]
+        [mount] = [each for each in edits["mounts"] if each["containerPath"] == metadata.CONTAINER_FILE]
         assert (mount["hostPath"], "ro" in mount["options"]) == (str(path), True)
     assert "NCCL_TOPO_FILE" not in str(spec_of(node, "u2"))
     again = node.start()  # the record says it, so a CDI file that was lost is written with it
@@ -175,17 +152,6 @@ def test_a_claim_that_asks_for_it_gets_the_file_and_the_variable_until_it_ends(n
     assert not path.exists()
 
 
-def test_the_field_is_checked_where_claims_are_admitted() -> None:
-    good = {"apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "ncclTopology": True}
-    decoded = opaque.decode(good, subject="claim")
-    assert isinstance(decoded, opaque.GpuConfig)
-    assert decoded.nccl_topology
-    with pytest.raises(Exception, match="ncclTopology"):
-        opaque.decode({**good, "ncclTopology": "maybe"}, subject="claim")
-    with pytest.raises(Exception, match="ncclTopology"):  # NCCL does not run over MIG devices of one GPU
-        opaque.decode({**good, "kind": "MigDeviceConfig"}, subject="claim")
-
-
 def test_a_gpu_and_switches_of_which_the_kernel_knows_no_node_stand_below_that_of_the_gpu(tmp_path: Path) -> None:
     root = tmp_path / "sys"
     plug(root, "pci0000:00/0000:00:01.0", kind="0x060400", numa=-1)
@@ -194,5 +160,5 @@ def test_a_gpu_and_switches_of_which_the_kernel_knows_no_node_stand_below_that_o
     for node in range(2):
         write(root / f"devices/system/node/node{node}/cpumap", f"0000000{node + 1}")
     tree = Kernel(sys=root).pci_tree(["0000:02:00.0"])
-    [cpu] = read(nccl.topology([gpu(0, "0000:02:00.0", numa_node=1)], tree, machine="x86_64"))
+    [cpu] = read(metadata.topology([gpu(0, "0000:02:00.0", numa_node=1)], tree, machine="x86_64"))
     assert (cpu.get("numaid"), cpu.get("affinity")) == ("1", "00000002")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.claims import claim, gpu_config, time_slicing
 from tests.support.driver.node import Node
 
-EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
+
+def share(memory: str) -> dict[str, Any]:
+    return {"device": "gpu-0", "shareID": "a", "consumedCapacity": {"memory": memory}}
 
 
 def spec(node: Node, uid: str) -> dict[str, object]:
@@ -37,22 +40,6 @@ class TestWholeGpus:
         ]
         uuids = {gpu.minor: gpu.uuid for gpu in node.backend.inventory().gpus}
         assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0={uuids[0]}", f"FAIRLEAD_DEVICE_GPU_3={uuids[3]}"]
-
-    def test_unprepare_leaves_nothing(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0"))
-        assert driver.unprepare("u1") is True
-        assert node.leftovers() == EMPTY
-
-    def test_unprepare_of_an_unknown_claim_succeeds(self, node: Node) -> None:
-        assert node.start().unprepare("never-seen") is False
-
-    def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
-        driver = node.start()
-        first = driver.prepare(claim("u1", "gpu-0"))
-        written = node.cdi_files.path("u1").read_bytes()
-        assert driver.prepare(claim("u1", "gpu-0")) == first
-        assert node.cdi_files.path("u1").read_bytes() == written
 
     def test_a_cdi_file_that_was_removed_is_written_again(self, node: Node) -> None:
         driver = node.start()
@@ -78,7 +65,7 @@ class TestWholeGpus:
         driver = node.start()
         assert driver.prepare(claim("u1", "eth1", driver="dra.net")).devices == ()
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_subrequest_is_answered_by_its_main_request(self, node: Node) -> None:
         record = node.start().prepare(claim("u1", {"request": "main/h100", "device": "gpu-0"}))
@@ -93,74 +80,86 @@ class TestRefusals:
             driver.prepare(claim("u2", "gpu-1", "gpu-0"))
         driver.prepare(claim("u3", "gpu-1"))  # the refused claim holds nothing
 
-    def test_admin_access_observes_a_device_in_use(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0"))
-        driver.prepare(claim("u2", {"device": "gpu-0", "adminAccess": True}))
-        driver.unprepare("u1")
-        driver.prepare(claim("u3", "gpu-0"))
-
-    def test_two_shares_of_one_device_live_together_and_have_their_own_cdi_names(self, node: Node) -> None:
-        driver = node.start()
-        one = driver.prepare(claim("u1", {"device": "gpu-0", "shareID": "aaaa"}))
-        driver.prepare(claim("u2", {"device": "gpu-0", "shareID": "bbbb"}))
-        assert cdi.device_id("u1", one.devices[0]) == "k8s.gpu.fairlead.dev/claim=u1-gpu-0-aaaa"
-        with pytest.raises(PrepareError, match="held by"):
-            driver.prepare(claim("u3", "gpu-0"))
-
-    def test_one_device_twice_in_a_claim_is_refused(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match="'gpu-0' overlaps 'gpu-0' of the same claim"):
-            node.start().prepare(claim("u1", "gpu-0", {"device": "gpu-0", "request": "other"}))
-
-    @pytest.mark.parametrize(
-        ("device", "words"),
-        [
-            ("gpu-8", "'gpu-8' is not on this node, which has gpu-0, gpu-1"),
-            ("tpu-1", "'tpu-1' is not on this node"),
-            ("gpu-0-mig-1g10gb-19-7", "is no MIG placement that gpu-0 has"),
-            ("gpu-0-mig-9g99gb-19-0", "is no MIG placement that gpu-0 has"),
-        ],
-    )
-    def test_a_device_that_is_not_here_is_refused(self, node: Node, device: str, words: str) -> None:
-        with pytest.raises(ClaimError, match=words):
-            node.start().prepare(claim("u1", device))
-
-    def test_another_nodes_pool_is_refused(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match=r"results\[0\]\.pool: 'n2' is not on this node"):
-            node.start().prepare(claim("u1", "gpu-0", pool="n2"))
-
     def test_a_uid_that_would_leave_the_directory_is_refused(self, node: Node) -> None:
         with pytest.raises(ClaimError, match="cannot be part of a file's name"):
             node.start().prepare(claim("../../etc/passwd", "gpu-0"))
         assert node.start().unprepare("../../etc/passwd") is False
 
-    def test_a_config_without_sharing_is_accepted(self, node: Node) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config()]))
 
-    def test_a_config_of_another_driver_is_skipped(self, node: Node) -> None:
-        foreign = {"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {"kind": "X"}}}
-        node.start().prepare(claim("u1", "gpu-0", config=[foreign]))
+MIG_CONFIG = gpu_config(kind="MigDeviceConfig", sharing={"strategy": "MPS"})
+REFUSED: dict[str, tuple[list[str | dict[str, Any]], list[dict[str, Any]], str]] = {
+    "a device twice": (
+        ["gpu-0", {"device": "gpu-0", "request": "other"}],
+        [],
+        "'gpu-0' overlaps 'gpu-0' of the same claim",
+    ),
+    "a GPU that is not here": (["gpu-8"], [], "'gpu-8' is not on this node, which has gpu-0, gpu-1"),
+    "a device of another kind": (["tpu-1"], [], "'tpu-1' is not on this node"),
+    "a placement that is none": (["gpu-0-mig-1g10gb-19-7"], [], "is no MIG placement that gpu-0 has"),
+    "a profile that is none": (["gpu-0-mig-9g99gb-19-0"], [], "is no MIG placement that gpu-0 has"),
+    "another node's pool": ([{"device": "gpu-0", "pool": "n2"}], [], r"results\[0\]\.pool: 'n2' is not on this node"),
+    "a request's name that leads elsewhere": (
+        [{"device": "gpu-0", "request": "a/../../x"}],
+        [],
+        r"\.request: .* is no request's name",
+    ),
+    "one with an empty part": (
+        [{"device": "gpu-0", "request": "a//b"}],
+        [],
+        r"results\[0\]\.request: .* is no request's name",
+    ),
+    "one with a zero byte": (
+        [{"device": "gpu-0", "request": "a\x00"}],
+        [],
+        r"results\[0\]\.request: .* is no request's name",
+    ),
+    "an empty one": ([{"device": "gpu-0", "request": ""}], [], r"results\[0\]\.request: .* is no request's name"),
+    "a share of a MIG device on demand": (
+        [{"device": "gpu-0-mig-3g40gb-9-4", "shareID": "a", "consumedCapacity": {"memory": "1Gi"}}],
+        [],
+        r"results\[0\]\.shareID: 'gpu-0-mig-3g40gb-9-4' is made on demand for one claim",
+    ),
+    "a negative amount": ([share("-1Gi")], [], r"results\[0\]\.consumedCapacity\[memory\]"),
+    "an amount that is none": ([share("lots")], [], r"results\[0\]\.consumedCapacity\[memory\]"),
+    "a config of the other kind by request": (["gpu-0"], [MIG_CONFIG | {"requests": ["gpu"]}], "write GpuConfig"),
+    "a config that is none": (
+        ["gpu-0"],
+        [gpu_config(kind="Nonsense")],
+        r"config\[0\]\.opaque\.parameters: kind: 'Nonsense' is none of",
+    ),
+    "a time slice for a share": (
+        [{"device": "gpu-0", "shareID": "a"}],
+        [time_slicing("Long")],
+        "would change gpu-0 for the other claims",
+    ),
+    "a time slice for an observer": (
+        [{"device": "gpu-0", "adminAccess": True}],
+        [time_slicing("Long")],
+        "adminAccess only observes its device",
+    ),
+}
+OTHERS = {"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {"kind": "X"}}}
+MPS_OF_CLASS = gpu_config(sharing={"strategy": "MPS"}) | {"source": "FromClass"}
+TAKEN: dict[str, list[dict[str, Any]]] = {
+    "one of another driver is skipped": [OTHERS],
+    "one for all requests skips devices of the other kind": [MIG_CONFIG],
+    "the claim's overrides the class's": [gpu_config(sharing={"strategy": "TimeSlicing"}), MPS_OF_CLASS],
+    "fields of a newer version are tolerated": [gpu_config(colour="red")],
+}
 
-    def test_a_config_for_all_requests_skips_devices_of_the_other_kind(self, node: Node) -> None:
-        mig = gpu_config(kind="MigDeviceConfig", sharing={"strategy": "MPS"})
-        assert node.start().prepare(claim("u1", "gpu-0", config=[mig])).mps is None
 
-    def test_a_config_that_names_a_request_of_the_other_kind_is_refused(self, node: Node) -> None:
-        mig = gpu_config(kind="MigDeviceConfig") | {"requests": ["gpu"]}
-        with pytest.raises(ClaimError, match="write GpuConfig"):
-            node.start().prepare(claim("u1", "gpu-0", config=[mig]))
+@pytest.mark.parametrize(("devices", "config", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_claim_that_cannot_be_is_refused_by_its_field_and_leaves_nothing(
+    node: Node, devices: list[str | dict[str, Any]], config: list[dict[str, Any]], words: str
+) -> None:
+    with pytest.raises(ClaimError, match=words):
+        node.start().prepare(claim("u1", *devices, config=config))
+    assert not node.leftovers()
 
-    def test_the_claims_config_overrides_the_classs(self, node: Node) -> None:
-        of_class = gpu_config(sharing={"strategy": "MPS"}) | {"source": "FromClass"}
-        own = gpu_config(sharing={"strategy": "TimeSlicing"})
-        assert node.start().prepare(claim("u1", "gpu-0", config=[own, of_class])).mps is None
 
-    def test_fields_of_a_newer_version_in_a_config_are_tolerated(self, node: Node) -> None:
-        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(colour="red")]))
-
-    def test_a_config_that_is_no_config_is_refused_by_its_field(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match=r"config\[0\]\.opaque\.parameters: kind: 'Nonsense' is none of"):
-            node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(kind="Nonsense")]))
+@pytest.mark.parametrize("config", TAKEN.values(), ids=TAKEN)
+def test_a_config_is_taken(node: Node, config: list[dict[str, Any]]) -> None:
+    assert node.start().prepare(claim("u1", "gpu-0", config=config)).mps is None
 
 
 class TestTimeSlices:
@@ -172,7 +171,7 @@ class TestTimeSlices:
         assert hgx.state.time_slices == {0: "Long", 2: "Long"}
         driver.unprepare("u1")
         assert hgx.state.time_slices == {0: "Default", 2: "Default"}
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
         config = time_slicing("Short") | {"requests": ["a"]}
@@ -190,21 +189,7 @@ class TestTimeSlices:
         with pytest.raises(PrepareError, match="time slices need nvidia-smi"):
             driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
         assert driver.records() == ()
-        assert node.leftovers() == EMPTY
-
-    def test_it_would_reach_other_claims_of_a_shared_gpu_and_is_refused(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match="would change gpu-0 for the other claims"):
-            node.start().prepare(claim("u1", {"device": "gpu-0", "shareID": "a"}, config=[time_slicing("Long")]))
-
-    def test_admin_access_sets_nothing(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match="adminAccess only observes its device"):
-            node.start().prepare(claim("u1", {"device": "gpu-0", "adminAccess": True}, config=[time_slicing("Long")]))
-
-    def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
-        hgx.faults.lost.add(0)
-        assert driver.unprepare("u1") is True
+        assert not node.leftovers()
 
 
 class TestStaticMig:
@@ -240,16 +225,7 @@ class TestDynamicMig:
         assert gpu.mig_devices[0].uuid == record.devices[0].mig.uuid  # type: ignore[union-attr]
         assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0_MIG_3G40GB_9_4={gpu.mig_devices[0].uuid}"]
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
-
-    def test_mig_devices_beside_each_other_live_together_and_overlapping_ones_do_not(self, node: Node) -> None:
-        driver = node.start()
-        driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
-        driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
-        with pytest.raises(PrepareError, match=r"gpu-0-mig-4g40gb-5-0 overlaps gpu-0-mig-1g10gb-19-0, which is held"):
-            driver.prepare(claim("u3", "gpu-0-mig-4g40gb-5-0"))
-        with pytest.raises(PrepareError, match="gpu-0 overlaps"):
-            driver.prepare(claim("u4", "gpu-0"))
+        assert not node.leftovers()
 
     def test_a_creation_that_fails_undoes_those_before_it(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail_on_gpu_1(operation: str, minor: int) -> None:
@@ -260,7 +236,7 @@ class TestDynamicMig:
         hgx.faults.before = fail_on_gpu_1
         with pytest.raises(PrepareError, match="gpu-1: no resources"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0"))
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
         assert driver.records() == ()
 
     def test_an_administrators_mig_device_at_the_placement_is_not_used_and_not_destroyed(self, node: Node) -> None:
@@ -291,7 +267,7 @@ class TestDynamicMig:
             driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
         hgx.faults.busy.clear()
         driver.unprepare("u1")
-        assert node.leftovers() == EMPTY
+        assert not node.leftovers()
 
     def test_a_mig_device_that_an_administrator_destroyed_is_created_again(self, node: Node) -> None:
         driver = node.start()

@@ -9,8 +9,7 @@ import pytest
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
-from fairlead.driver.prepare.programs import SharePrograms
-from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare.record_cache import RecordCache, SharePrograms
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord
 from tests.support.driver.fake_nvml import FakeNvml
 
@@ -100,11 +99,6 @@ def test_what_nvml_does_not_tell_of_one_process_is_not_known_of_its_claim(machin
 def test_a_container_with_two_shares_of_one_gpu_leaves_both_unknown(machine: Machine) -> None:
     machine.run(11, metadata("a"), metadata("b"))
     assert machine.by_claim() == {}
-
-
-def test_a_process_that_has_ended_counts_for_none(machine: Machine) -> None:
-    machine.nvml.processes[0] = [4711]
-    assert machine.by_claim() == {"a": 0, "b": 0}
 
 
 def test_a_driver_that_does_not_see_the_hosts_processes_knows_nothing(machine: Machine) -> None:

@@ -9,10 +9,8 @@ import pytest
 
 from fairlead.api import withheld
 from fairlead.api.repair import first_slice
-from fairlead.cli.gpus.published import devices_of
-from fairlead.cli.operate.drain_marks import DriverMarks
 from fairlead.driver.backend.simulated import fault_file
-from fairlead.driver.publish.kept import NEEDS
+from fairlead.driver.publish.slices import NEEDS
 from fairlead.kube.client import Client
 from fairlead.kube.resources import EVENTS, raw
 from tests.support.driver.cluster import DriverCluster
@@ -92,33 +90,6 @@ async def test_whole_gpus_are_offered_and_the_node_says_why(cluster: DriverClust
         await cluster.until(said)
 
 
-async def test_where_all_is_kept_the_trial_is_taken_and_nothing_is_said(
-    cluster: DriverCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with cluster.driver(**FAST, dynamic_mig=True, shared_gpus=True):
-        assert len(await offered(cluster)) == 8 * 26
-        slices = await cluster.slices()
-        assert not any(each["spec"].get("devices") and each["spec"].get("sharedCounters") for each in slices)
-        first = first_slice(slices)
-        assert first is not None
-        assert withheld.dropped(first["metadata"].get("annotations") or {}) == frozenset()
-    assert "the apiserver" not in caplog.text
-
-
-async def test_a_broken_gpu_is_withheld_until_it_is_well(cluster: DriverCluster, dropped: set[str]) -> None:
-    dropped |= fields_of("taints")
-    faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
-    async with cluster.driver(**FAST):
-        fault_file.inject(faults, 1, lost=True)
-        await until_offered(cluster, H100S - {"gpu-1"})
-        [taint] = (await notes(cluster))["gpu-1"]
-        assert (taint.key, taint.effect) == ("gpu.fairlead.dev/gpu-lost", "NoExecute")
-        assert devices_of(await cluster.slices(), "n1", "gpu-1") == ("gpu-1",)  # it can be repaired and drained
-        fault_file.clear(faults)
-        await until_offered(cluster, H100S)
-        assert await notes(cluster) == {}
-
-
 async def test_the_next_process_withholds_it_from_its_first_write_on(cluster: DriverCluster, dropped: set[str]) -> None:
     dropped |= fields_of("taints")
     async with cluster.driver(**FAST):
@@ -131,20 +102,6 @@ async def test_the_next_process_withholds_it_from_its_first_write_on(cluster: Dr
         assert before["spec"] == after["spec"]
         said = {taint.key: taint.effect for taint in (await notes(cluster))["gpu-1"]}
         assert said["gpu.fairlead.dev/xid"] == "NoExecute"
-
-
-async def test_a_drained_gpu_is_withheld_until_it_is_given_back(cluster: DriverCluster, dropped: set[str]) -> None:
-    dropped |= fields_of("taints")
-    held = await cluster.allocate("gpu-3", name="held")
-    marks = DriverMarks(cluster.client, "n1", "gpu-3")
-    async with cluster.driver(**FAST), Kubelet.connect(cluster.registration) as kubelet:
-        assert await marks.put(reason="", by="")
-        await until_offered(cluster, H100S - {"gpu-3"})
-        [taint] = (await notes(cluster))["gpu-3"]
-        assert (taint.key, taint.value, taint.effect) == ("gpu.fairlead.dev/repair", "drained", "NoSchedule")
-        assert (await kubelet.prepare(held))[held.metadata.uid].error == ""  # claims of before are prepared
-        assert await marks.take()
-        await until_offered(cluster, H100S)
 
 
 async def test_a_mig_device_of_before_is_kept_and_unprepared_and_its_gpu_is_offered_when_it_is_gone(
@@ -160,22 +117,5 @@ async def test_a_mig_device_of_before_is_kept_and_unprepared_and_its_gpu_is_offe
         [taint] = (await notes(cluster))["gpu-0"]
         assert (taint.key, taint.effect) == (withheld.NO_COUNTERS, "NoSchedule")
         assert (await kubelet.prepare(claim))[claim.metadata.uid].error == ""
-        assert (await kubelet.unprepare(claim))[claim.metadata.uid].error == ""
-        await until_offered(cluster, H100S)
-
-
-async def test_a_mig_device_that_was_allocated_before_is_made_and_its_gpu_leaves(
-    cluster: DriverCluster, dropped: set[str]
-) -> None:
-    dropped |= fields_of("counters")
-    claim = await cluster.allocate("gpu-1-mig-1g10gb-19-0", name="part")
-    async with cluster.driver(**FAST, dynamic_mig=True), Kubelet.connect(cluster.registration) as kubelet:
-        assert await offered(cluster) == H100S
-        assert (await kubelet.prepare(claim))[claim.metadata.uid].error == ""
-        [attributes] = [
-            file.read_text() for file in cluster.path.rglob("*.json") if "DeviceMetadata" in file.read_text()
-        ]
-        assert '"1g.10gb"' in attributes  # its container reads what it is, as before
-        await until_offered(cluster, H100S - {"gpu-1"})
         assert (await kubelet.unprepare(claim))[claim.metadata.uid].error == ""
         await until_offered(cluster, H100S)

@@ -15,9 +15,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import GpuStatus, Inventory, RecoveryAction, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults
-from fairlead.driver.publish.faults import Fault
 from fairlead.driver.publish.monitor import HardwareMonitor
-from fairlead.driver.publish.polling import Poller
 from fairlead.kube.timing import Time
 from tests.support.driver.monitors import ON_DEMAND, monitor_of
 
@@ -27,27 +25,6 @@ XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset":
 
 def status(responds: bool | None = True, recovery: RecoveryAction | None = "none") -> GpuStatus:
     return GpuStatus(uuid=GPU, responds=responds, recovery_action=recovery)
-
-
-class Story:
-    """Polls of one GPU, one after the other."""
-
-    def __init__(self) -> None:
-        self.faults: dict[str, tuple[Fault, ...]] = {}
-        self.now_s = 1000.0
-
-    def poll(self, status: GpuStatus, *codes: int, after_s: float = 5.0) -> dict[str, str]:
-        """Taint effects by key after this poll."""
-        self.now_s += after_s
-        events = [Xid(uuid=GPU, code=code) for code in codes]
-        self.faults = faults.fold(self.faults, [status], events, now_s=self.now_s)
-        found = faults.taints(self.faults).get(GPU, ())
-        return {f"{taint.key.partition('/')[2]}={taint.value}": taint.effect for taint in found}
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
 
 
 class TestXids:
@@ -60,80 +37,100 @@ class TestXids:
         assert xids.describe(9999) == "Xid 9999"
 
 
+Poll = tuple[bool | None, RecoveryAction | None, int, str, float]
+"""Whether the GPU responds, the recovery action that it asks for, an Xid, the taints after it, and seconds since the last poll."""
+NOTHING, FATAL, SEVERE = "", f"xid={XID['fatal']}:NoExecute", f"xid={XID['needs-reset']}:NoSchedule"
+RESET, LOST = "recovery-action=reset:NoSchedule", "gpu-lost=:NoExecute"
+LAG_S, NOTE_S = faults.RECOVERY_ACTION_LAG_S, faults.NOTE_S
+
+
+def fold(polls: list[Poll]) -> faults.Faults:
+    """The faults after these polls of one GPU, each of which has the taints that it names."""
+    found: faults.Faults = {}
+    now_s = 1000.0
+    for number, (responds, recovery, code, wanted, after_s) in enumerate(polls):
+        now_s += after_s
+        status = GpuStatus(uuid=GPU, responds=responds, recovery_action=recovery)
+        found = faults.fold(found, [status], [Xid(uuid=GPU, code=code)] if code else [], now_s=now_s)
+        taints = faults.taints(found).get(GPU, ())
+        shown = " ".join(f"{taint.key.partition('/')[2]}={taint.value}:{taint.effect}" for taint in taints)
+        assert shown == wanted, number
+    return found
+
+
 class TestFaults:
-    def test_a_healthy_gpu_has_no_taint(self, story: Story) -> None:
-        assert story.poll(status()) == {}
+    @pytest.mark.parametrize(
+        "polls",
+        [
+            pytest.param([(True, "none", XID["application"], NOTHING, 5)], id="a program's fault taints nothing"),
+            pytest.param([(True, "none", XID["informational"], NOTHING, 5)], id="nor does a notice"),
+            pytest.param(
+                [(True, "reset", XID["needs-reset"], f"{RESET} {SEVERE}", 5)], id="one that needs a reset gets no pods"
+            ),
+            pytest.param([(True, None, XID["fatal"], FATAL, 5)], id="one beyond a reset evicts its pods"),
+            pytest.param(
+                [(False, "none", 0, LOST, 5), (None, "none", 0, LOST, 5), (True, "none", 0, NOTHING, 5)],
+                id="a lost one evicts, and is healthy when it responds",
+            ),
+            pytest.param(
+                [
+                    (True, None, XID["fatal"], FATAL, 5),
+                    (True, None, XID["recoverable"], FATAL, 5),
+                    (True, None, XID["needs-reset"], FATAL, 0),
+                ],
+                id="a benign Xid does not take the place of a severe one",
+            ),
+            pytest.param(
+                [
+                    (True, "reset", XID["needs-reset"], f"{RESET} {SEVERE}", 5),
+                    (True, "reset", 0, f"{RESET} {SEVERE}", 600),
+                    (True, "none", 0, NOTHING, 5),
+                ],
+                id="a reset clears what it cures",
+            ),
+            pytest.param(
+                [
+                    (True, "none", XID["needs-reset"], SEVERE, 5),
+                    (True, "reset", 0, f"{RESET} {SEVERE}", 5),
+                    (True, "none", 0, NOTHING, LAG_S),
+                ],
+                id="an Xid waits for the action that follows it",
+            ),
+            pytest.param(
+                [(True, None, XID["needs-reset"], SEVERE, 5), (True, None, 0, SEVERE, 100_000)],
+                id="without recovery actions a severe Xid stays",
+            ),
+            pytest.param([(True, "imex", 0, NOTHING, 5)], id="a domain that needs recovery is not the GPU's fault"),
+        ],
+    )
+    def test_a_gpu_is_tainted_by_its_faults(self, polls: list[Poll]) -> None:
+        fold(polls)
 
-    @pytest.mark.parametrize("kind", ["application", "informational", "recoverable"])
-    def test_a_fault_of_a_program_does_not_taint(self, story: Story, kind: str) -> None:
-        assert story.poll(status(), XID[kind]) == {}
+    def test_a_note_is_forgotten_after_a_while(self) -> None:
+        noted: list[Poll] = [(True, "none", XID["recoverable"], NOTHING, 5)]
+        assert fold(noted)
+        assert not fold([*noted, (True, "none", 0, NOTHING, NOTE_S)])
 
-    def test_a_gpu_that_needs_a_reset_gets_no_new_pods(self, story: Story) -> None:
-        assert story.poll(status(recovery="reset"), XID["needs-reset"]) == {
-            "recovery-action=reset": "NoSchedule",
-            f"xid={XID['needs-reset']}": "NoSchedule",
-        }
-
-    def test_a_gpu_beyond_a_reset_evicts_its_pods(self, story: Story) -> None:
-        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
-
-    def test_a_lost_gpu_evicts_its_pods_and_is_healthy_when_it_responds(self, story: Story) -> None:
-        assert story.poll(status(responds=False)) == {"gpu-lost=": "NoExecute"}
-        assert story.poll(status(responds=None)) == {"gpu-lost=": "NoExecute"}
-        assert story.poll(status()) == {}
-
-    def test_a_benign_xid_does_not_take_the_place_of_a_severe_one(self, story: Story) -> None:
-        story.poll(status(recovery=None), XID["fatal"])
-        assert story.poll(status(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
-            f"xid={XID['fatal']}": "NoExecute"
-        }
-
-    def test_a_worse_xid_does(self, story: Story) -> None:
-        story.poll(status(recovery=None), XID["needs-reset"])
-        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
-
-    def test_a_reset_clears_what_it_cures(self, story: Story) -> None:
-        story.poll(status(recovery="reset"), XID["needs-reset"])
-        story.poll(status(recovery="reset"), after_s=600)
-        assert story.poll(status(recovery="none")) == {}
-
-    def test_an_xid_waits_for_the_action_that_follows_it(self, story: Story) -> None:
-        assert story.poll(status(recovery="none"), XID["needs-reset"]) != {}
-        assert story.poll(status(recovery="reset")) != {}
-        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
-
-    def test_an_xid_after_which_the_driver_needs_nothing_is_forgiven(self, story: Story) -> None:
-        story.poll(status(recovery="none"), XID["needs-reset"])
-        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
-
-    def test_without_recovery_actions_a_severe_xid_stays(self, story: Story) -> None:
-        story.poll(status(recovery=None), XID["needs-reset"])
-        assert story.poll(status(recovery=None), after_s=100_000) != {}
-
-    def test_a_note_is_forgotten_after_a_while(self, story: Story) -> None:
-        story.poll(status(), XID["recoverable"])
-        assert story.faults
-        story.poll(status(), after_s=faults.NOTE_S)
-        assert not story.faults
-
-    def test_a_domain_that_needs_recovery_is_not_the_gpus_fault(self, story: Story) -> None:
-        assert story.poll(status(recovery="imex")) == {}
-
-    def test_it_outlives_a_restart_and_not_a_boot(self, story: Story) -> None:
-        story.poll(status(recovery=None), XID["fatal"])
-        kept = faults.encode(story.faults, boot_id="b1")
-        assert faults.decode(kept, boot_id="b1") == story.faults
+    def test_they_outlive_a_restart_and_not_a_boot(self) -> None:
+        found = fold([(True, None, XID["fatal"], FATAL, 5)])
+        kept = faults.encode(found, boot_id="b1")
+        assert faults.decode(kept, boot_id="b1") == found
         assert faults.decode(kept, boot_id="b2") == {}
         assert faults.decode(kept[:20], boot_id="b1") == {}
 
 
 class TestHardwareMonitor:
-    def hardware(self, backend: SimulatedBackend, threads: Threads) -> HardwareMonitor:
-        return monitor_of(backend, threads, timing=Time(wall=lambda: 1000.0))
+    @pytest.fixture
+    async def hardware(self, hgx: SimulatedBackend, threads: Threads) -> HardwareMonitor:
+        """That of eight H100s, polled once."""
+        made = monitor_of(hgx, threads, timing=Time(wall=lambda: 1000.0), interval_s=0)
+        await made.poll()
+        return made
 
-    async def test_a_fault_reaches_all_mig_devices_of_the_gpu_and_the_stream(self, dgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(dgx, threads)
+    async def test_a_fault_reaches_all_mig_devices_of_the_gpu_and_the_stream(
+        self, dgx: SimulatedBackend, threads: Threads
+    ) -> None:
+        hardware = monitor_of(dgx, threads, timing=Time(wall=lambda: 1000.0))
         assert await hardware.poll() is True
         assert await hardware.poll() is False
         dgx.faults.xids.append((6, XID["needs-reset"]))
@@ -145,12 +142,10 @@ class TestHardwareMonitor:
         unhealthy = [state for state in hardware.health.devices if state.state == "unhealthy"]
         assert [state.device for state in unhealthy] == tainted
         assert unhealthy[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
-        threads.close()
 
-    async def test_a_gpu_lost_at_run_time_stays_published_with_a_taint(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(hgx, threads)
-        await hardware.poll()
+    async def test_a_gpu_lost_at_run_time_stays_published_with_a_taint(
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
+    ) -> None:
         hgx.faults.lost.add(3)
         await hardware.poll()
         devices = {device.name: device for device in hardware.built.devices}
@@ -160,22 +155,21 @@ class TestHardwareMonitor:
         hgx.faults.lost.clear()
         await hardware.poll()
         assert not any(device.taints for device in hardware.built.devices)
-        threads.close()
 
-    async def test_a_fault_reaches_every_placement_of_a_partitionable_gpu(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
+    async def test_a_fault_reaches_every_placement_of_a_partitionable_gpu(
+        self, hgx: SimulatedBackend, threads: Threads
+    ) -> None:
         hardware = monitor_of(hgx, threads, offer=ON_DEMAND, timing=Time(wall=lambda: 1000.0))
         hgx.faults.recovery[2] = "reset"
         await hardware.poll()
         tainted = {device.name for device in hardware.built.devices if device.taints}
         assert tainted == {d.name for d in hardware.built.devices if d.name == "gpu-2" or d.name.startswith("gpu-2-")}
         assert len(tainted) == 26
-        threads.close()
 
     async def test_hardware_that_fails_every_poll_needs_a_restart_and_one_that_hangs_does_not(
-        self, hgx: SimulatedBackend
+        self, hgx: SimulatedBackend, threads: Threads
     ) -> None:
-        threads, now = Threads(), [1000.0]
+        now = [1000.0]
         hardware = monitor_of(hgx, threads, timing=Time(wall=lambda: now[0]), interval_s=0)
         await hardware.poll()
         problems = iter([*[BackendError("mismatch")] * 3, TimeoutError("hangs")])
@@ -196,12 +190,10 @@ class TestHardwareMonitor:
             ("mismatch", True),
             ("hangs", False),
         ]
-        threads.close()
 
-    async def test_what_seldom_changes_is_read_in_full_polls_and_xids_in_each(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(hgx, threads)
-        await hardware.poll()
+    async def test_what_seldom_changes_is_read_in_full_polls_and_xids_in_each(
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
+    ) -> None:
         hgx.faults.memory_errors[2] = fault_file.MemoryErrors(uncorrected=1)
         hgx.faults.xids += [(2, 94), (2, 94)]
         await hardware.poll(full=False)
@@ -212,21 +204,18 @@ class TestHardwareMonitor:
         await hardware.poll()
         assert {each.uuid: each.ecc_uncorrected for each in hardware.conditions}[uuid] == 1
         assert hardware.xids.by_gpu == {uuid: {"94": 3}}
-        threads.close()
 
-    async def test_a_lost_gpu_has_no_condition_from_before(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(hgx, threads)
-        await hardware.poll()
+    async def test_a_lost_gpu_has_no_condition_from_before(
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
+    ) -> None:
         hgx.faults.lost.add(3)
         await hardware.poll(full=False)
         assert len(hardware.conditions) == 7
         assert hardware.inventory.gpus[3].uuid not in {each.uuid for each in hardware.conditions}
-        threads.close()
 
-    async def test_each_poll_that_succeeds_is_told_after_the_slices(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = monitor_of(hgx, threads, timing=Time(wall=lambda: 1000.0), interval_s=0)
+    async def test_each_poll_that_succeeds_is_told_after_the_slices(
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
+    ) -> None:
         told: list[object] = []
 
         def polled(at_s: float) -> None:
@@ -236,40 +225,30 @@ class TestHardwareMonitor:
             elif len(told) == 3:
                 raise asyncio.CancelledError
 
-        await hardware.poll()
         with pytest.raises(asyncio.CancelledError):
             await hardware.run(lambda built: told.append("changed"), polled)
         assert told == [1000.0, "changed", 1000.0]
-        threads.close()
 
-    async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(hgx, threads)
-        await hardware.poll()
+    async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
+    ) -> None:
         del hgx._gpus[hardware.inventory.gpus[7].uuid]
         assert await hardware.poll() is True
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(7)]
-        threads.close()
 
-    async def test_a_device_can_be_unhealthy_though_its_gpu_is_healthy(self, hgx: SimulatedBackend) -> None:
-        threads = Threads()
-        hardware = self.hardware(hgx, threads)
+    async def test_a_device_can_be_unhealthy_though_its_gpu_is_healthy(self, hardware: HardwareMonitor) -> None:
         hardware.report_unhealthy({"gpu-3": "no MPS daemon"})
         await hardware.poll()
         unhealthy = [(state.device, state.message) for state in hardware.health.devices if state.state != "healthy"]
         assert unhealthy == [("gpu-3", "no MPS daemon")]
         assert not any(device.taints for device in hardware.built.devices)
-        threads.close()
 
     async def test_hardware_that_hangs_leaves_what_was_seen_last_and_takes_one_thread(
-        self, hgx: SimulatedBackend
+        self, hgx: SimulatedBackend, hardware: HardwareMonitor
     ) -> None:
-        threads, release, calls = Threads(), threading.Event(), []
-        poller = Poller(hgx, threads)
-        hardware = monitor_of(poller, threads)
-        await hardware.poll()
+        release, calls = threading.Event(), []
         honest = hgx.inventory
-        poller.deadline_s = 0.02
+        hardware.deadline_s = 0.02
 
         def hang() -> Inventory:
             calls.append(1)
@@ -283,9 +262,8 @@ class TestHardwareMonitor:
         assert len(hardware.built.devices) == 8
         assert len(calls) == 1
         release.set()
-        poller.deadline_s = 30
+        hardware.deadline_s = 30
         await hardware.poll()
-        threads.close()
 
 
 class TestFaultFile:
@@ -315,19 +293,3 @@ class TestFaultFile:
         assert len(backend.xids()) == 1
         fault_file.clear(path, 3)
         assert {status.recovery_action for status in backend.statuses()} == {"none"}
-
-    def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
-        path = tmp_path / "faults.json"
-        backend = self.backend(path)
-        fault_file.inject(path, 3, lost=True)
-        assert len(backend.inventory().gpus) == 7
-        fault_file.clear(path)
-        assert len(backend.inventory().gpus) == 8
-
-    def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
-        path = tmp_path / "faults.json"
-        backend = self.backend(path)
-        fault_file.inject(path, 3, lost=True)
-        backend.inventory()
-        path.write_bytes(b"{")
-        assert len(backend.inventory().gpus) == 7

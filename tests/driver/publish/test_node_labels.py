@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,11 +93,6 @@ def test_whole_gpus_have_the_labels_of_feature_discovery():
     }
 
 
-def test_of_several_products_the_labels_are_of_the_most_frequent():
-    found = of_gpus(labels(node(gpu(0, product="NVIDIA L40S"), gpu(1), gpu(2))))
-    assert (found["product"], found["count"]) == ("NVIDIA-H100-80GB-HBM3", "2")
-
-
 def test_what_is_not_reported_or_no_label_value_is_left_out():
     bare = replace(
         gpu(0, product="A" * 64, mig=None), memory_bytes=None, architecture=None, cuda_compute_capability=None
@@ -132,10 +126,6 @@ def test_single_with_anything_else_is_invalid(gpus: tuple[Gpu, ...]):
     assert (found["count"], found["replicas"], found["memory"]) == ("0", "0", "0")
 
 
-def test_single_without_mig_shows_whole_gpus():
-    assert of_gpus(labels(node(gpu(0)), "single"))["product"] == "NVIDIA-H100-80GB-HBM3"
-
-
 def test_mixed_shows_each_profile_and_the_gpus_that_are_not_cut():
     found = labels(node(gpu(0, SMALL, SMALL, LARGE), gpu(1)), "mixed")
     assert of_gpus(found)["count"] == "1"
@@ -144,15 +134,6 @@ def test_mixed_shows_each_profile_and_the_gpus_that_are_not_cut():
     assert found["nvidia.com/mig-3g.40gb.memory"] == "40960"
     assert found["nvidia.com/mig-3g.40gb.product"] == "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb"
     assert "gpu.count" not in of_gpus(labels(node(gpu(0, SMALL)), "mixed"))
-
-
-def test_none_does_not_show_mig():
-    found = labels(node(gpu(0, SMALL)))
-    assert (of_gpus(found)["product"], "nvidia.com/mig.strategy" in found) == ("NVIDIA-H100-80GB-HBM3", False)
-
-
-def test_the_feature_file_says_when_it_expires():
-    assert feature_file({"a/b": "c"}, NOW) == b"# +expiry-time=2027-01-15T08:00:00Z\na/b=c\n"
 
 
 async def test_the_file_is_written_when_labels_change_and_before_it_expires(tmp_path: Path):
@@ -173,16 +154,3 @@ async def test_the_file_is_written_when_labels_change_and_before_it_expires(tmp_
         await kept.update()
         assert b"nvidia.com/gpu.count=2\n" in path.read_bytes()
         assert [each.name for each in tmp_path.iterdir()] == [FILE]
-
-
-async def test_a_directory_that_is_not_there_is_said_once_and_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
-    with contextlib.closing(Threads()) as threads, caplog.at_level(logging.WARNING):
-        kept = NodeLabels(tmp_path / "none", "none", lambda: node(gpu(0)), threads, wall=lambda: NOW)
-        await kept.update()
-        await kept.update()
-        assert caplog.text.count("node labels are not written") == 1
-        (tmp_path / "none").mkdir()
-        await kept.update()
-        assert (tmp_path / "none" / FILE).exists()

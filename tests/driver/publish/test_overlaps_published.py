@@ -10,7 +10,7 @@ import pytest
 from fairlead.api import withheld
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.kept import Layout
+from fairlead.driver.publish.slices import Layout
 from fairlead.kube import errors
 from tests.support.driver.publishing import Killed, Publishing, publishing, two_h100s
 from tests.support.driver.slice_api import SliceApi
@@ -107,18 +107,6 @@ async def test_a_gpu_of_which_claims_have_mig_devices_is_withheld_until_they_hav
     assert api.wrong == []
 
 
-async def test_a_claim_that_is_about_to_have_one_withholds_the_gpu_too(
-    api: SliceApi, backend: SimulatedBackend, time: VirtualTime
-) -> None:
-    api.gates.counters = False
-    gpu = backend.inventory().gpus[1]
-    async with publishing(api, backend, time) as driver:
-        driver.own = frozenset({(gpu.uuid, 19, 0)})  # planned, not made yet
-        await driver.poll(full=False)
-        assert set(api.offered()) == {"gpu-0"}
-    assert api.wrong == []
-
-
 async def test_an_apiserver_that_answers_the_trial_and_drops_in_the_write_gets_whole_gpus_at_once(
     api: SliceApi, backend: SimulatedBackend, time: VirtualTime
 ) -> None:
@@ -130,18 +118,6 @@ async def test_an_apiserver_that_answers_the_trial_and_drops_in_the_write_gets_w
     async with publishing(api, backend, time) as driver:
         assert set(api.offered()) == WHOLE  # no time has passed
         assert driver.said.reasons == ["CountersNotKept"]
-    assert api.wrong == []
-
-
-async def test_a_fault_that_is_published_by_another_apiserver_costs_the_placements_and_not_the_safety(
-    api: SliceApi, backend: SimulatedBackend, time: VirtualTime
-) -> None:
-    async with publishing(api, backend, time) as driver:
-        api.gates.counters = False  # and it drops fields that were in use, which Kubernetes' own does not
-        backend.faults.recovery[0] = "reset"
-        await driver.poll()
-        assert set(api.offered()) == WHOLE
-        assert api.offered()["gpu-0"]["taints"]
     assert api.wrong == []
 
 

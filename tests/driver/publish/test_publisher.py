@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from fairlead.driver.publish.keeping import SLICES, Keeping
+from fairlead.driver.publish.keeping import Keeping
 from fairlead.driver.publish.publisher import Publisher
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube import errors
@@ -18,8 +18,6 @@ from fairlead.kube.client import Client
 from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slice_api import SliceApi
 from tests.support.kube import VirtualTime, settle
-
-TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
 
 
 class Running:
@@ -64,11 +62,6 @@ async def running() -> AsyncIterator[Running]:
 
 def body(*names: str, taints: tuple[DeviceTaint, ...] = ()) -> SliceBody:
     return SliceBody(devices=tuple(Device(name=name, taints=taints) for name in names))
-
-
-async def test_nothing_is_written_before_something_is_wanted(running: Running) -> None:
-    assert running.api.writes == []
-    assert running.publisher.problem == "not published yet"
 
 
 async def test_what_is_wanted_is_written_once(running: Running) -> None:
@@ -168,22 +161,8 @@ class TestSynced:
         assert running.publisher.synced_at_s == since
         assert await self.confirmed(running, after_s=300)
 
-    async def test_it_stands_while_a_slice_is_wiped(self, running: Running) -> None:
-        await running.publish(body("gpu-0"))
-        assert await self.confirmed(running)
-        [name] = running.api.stored
-        gone = running.api.stored.pop(name)
-        gone["metadata"]["resourceVersion"] = "1000"
-        running.api.tell("DELETED", gone)
-        assert not await self.confirmed(running, after_s=1)
-        assert await self.confirmed(running)
-
     async def test_it_stands_while_the_slices_cannot_be_watched(self, running: Running) -> None:
         await running.publish(body("gpu-0"))
         assert await self.confirmed(running)
         running.publisher._stored.failures = 3
         assert not await self.confirmed(running)
-
-
-def test_slices_are_written_raw() -> None:
-    assert SLICES.type is dict

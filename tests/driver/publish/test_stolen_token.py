@@ -35,8 +35,7 @@ def publisher(client: Client) -> Publisher:
     return Publisher(client, driver=names.DRIVER, node_name="n1", keeping=keeping, sync_delay_s=0.1)
 
 
-@pytest.mark.parametrize("finalizers", [[], ["example.com/stays"]])
-@pytest.mark.parametrize("name", ["stolen", MINE])
+@pytest.mark.parametrize(("name", "finalizers"), [("stolen", []), (MINE, ["example.com/stays"])])
 async def test_the_driver_publishes_again_after_the_highest_generation_there_is(
     cluster: Cluster, name: str, finalizers: list[str]
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from fairlead.api import withheld
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.publish.draining import Drain
 from tests.support.driver.publishing import publishing, two_h100s
 from tests.support.driver.slice_api import SliceApi
 from tests.support.kube import VirtualTime
@@ -109,21 +108,6 @@ async def test_a_taint_that_a_stored_slice_lost_withholds_the_device_at_once(
         assert driver.said.reasons == ["TaintsNotKept", "TaintsKept"]
 
 
-async def test_a_gpu_that_is_drained_leaves_the_slices_too(
-    api: SliceApi, backend: SimulatedBackend, time: VirtualTime
-) -> None:
-    async with publishing(api, backend, time, wanted=TAINTS) as driver:
-        uuid = backend.inventory().gpus[0].uuid
-        driver.drains.replace("repair", {uuid: Drain(value="drained")})
-        await driver.poll(full=False)
-        assert set(api.offered()) == {"gpu-1"}
-        [taint] = driver.withheld["gpu-0"]
-        assert (taint.key, taint.value, taint.effect) == ("gpu.fairlead.dev/repair", "drained", "NoSchedule")
-        driver.drains.replace("repair", {})
-        await driver.poll(full=False)
-        assert set(api.offered()) == {"gpu-0", "gpu-1"}
-
-
 async def test_the_mig_devices_of_a_broken_gpu_leave_with_it_and_the_others_stay(
     api: SliceApi, time: VirtualTime
 ) -> None:
@@ -138,19 +122,6 @@ async def test_the_mig_devices_of_a_broken_gpu_leave_with_it_and_the_others_stay
         assert set(driver.withheld) == {"gpu-6"}
         assert all(withheld.taints_of(driver.withheld, name) for name in gone)
         assert not any(withheld.taints_of(driver.withheld, name) for name in api.offered())
-
-
-async def test_a_broken_gpu_that_is_cut_on_demand_leaves_with_all_its_placements(
-    api: SliceApi, backend: SimulatedBackend, time: VirtualTime
-) -> None:
-    async with publishing(api, backend, time) as driver:
-        backend.faults.recovery[0] = "reset"
-        await driver.poll(full=False)
-        assert len(api.offered()) == 26
-        assert set(driver.withheld) == {"gpu-0"}
-        sets = {each["name"] for slice_ in api.stored.values() for each in slice_["spec"].get("sharedCounters", [])}
-        assert sets == {"gpu-1-counter-set"}
-    assert api.wrong == []
 
 
 async def test_where_shares_are_dropped_the_gpu_is_whole_and_the_node_says_that_requests_for_shares_wait(

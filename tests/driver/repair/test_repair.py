@@ -16,7 +16,7 @@ from fairlead.api import repair as api
 from fairlead.driver import app
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.repair.repairer import Repairer
-from fairlead.driver.repair.store import RepairStore
+from fairlead.driver.repair.state import RepairStore
 from fairlead.kube.resources import NAMESPACES
 from tests.support.driver.cluster import SLICES, DriverCluster
 from tests.support.driver.kubelet import Kubelet
@@ -181,25 +181,6 @@ async def test_a_gpu_that_a_claim_has_is_tainted_and_not_reset_until_the_claim_e
         await operator.untainted()
 
 
-async def test_a_claim_that_comes_while_the_gpu_drains_is_prepared_and_waited_for(cluster: DriverCluster) -> None:
-    operator = Operator(cluster)
-    old, late = await cluster.allocate("gpu-2"), await cluster.allocate("gpu-2", name="late")
-    async with cluster.driver(**FAST), Kubelet.connect(cluster.registration) as kubelet:
-        await kubelet.prepare(old)
-        await operator.ask("gpu-2")
-        await operator.until("gpu-2", lambda state: bool(state.holders))
-        await kubelet.unprepare(old)
-        answer = (await kubelet.prepare(late))[late.metadata.uid]
-        if answer.error:  # the reset was quicker
-            assert "is being repaired" in answer.error or "is about to be reset" in answer.error
-            await operator.phase("gpu-2", "done")
-        else:
-            state = await operator.until(
-                "gpu-2", lambda state: "default/late" in "".join(state.holders) or state.phase == "done"
-            )
-            assert state.phase == "draining"
-
-
 async def test_a_reset_that_fails_keeps_taint_and_claims_off_until_one_succeeds(cluster: DriverCluster) -> None:
     operator, claim = Operator(cluster), await cluster.allocate("gpu-3")
     async with cluster.driver(**FAST), Kubelet.connect(cluster.registration) as kubelet:
@@ -229,21 +210,6 @@ async def test_a_failed_repair_keeps_its_taint_over_a_restart_and_wiped_slices(c
         # Ready means published: the first slice of the new process has it.
         assert await operator.taints() == {"gpu-3": ["repair=failed"]}
         await operator.phase("gpu-3", "failed")
-
-
-async def test_mig_devices_are_made_again_as_they_were(cluster: DriverCluster) -> None:
-    operator = Operator(cluster)
-
-    async def devices() -> list[str]:
-        return sorted(each["name"] for slice_ in await cluster.slices() for each in slice_["spec"]["devices"])
-
-    async with cluster.driver(**FAST):
-        before = await devices()
-        assert any(name.startswith("gpu-7-mig") for name in before)
-        await operator.ask("gpu-7")
-        await operator.phase("gpu-7", "done")
-        await operator.untainted()
-        assert await devices() == before
 
 
 async def test_one_that_drains_can_be_taken_back(cluster: DriverCluster) -> None:
@@ -290,15 +256,6 @@ async def test_a_repair_takes_a_drained_gpu_over_and_one_beside_it_stays_drained
 
         await cluster.until(one_left)
         assert (await operator.taints())["gpu-3"] == ["repair=drained"]
-
-
-async def test_what_cannot_be_reset_is_refused_with_a_reason_and_not_tainted(cluster: DriverCluster) -> None:
-    operator = Operator(cluster)
-    async with cluster.driver(**FAST):
-        await operator.ask("gpu-99")
-        refused = await operator.phase("gpu-99", "refused")
-        assert refused.message.startswith("this node has gpu-0, gpu-1")
-        assert await operator.taints() == {}
 
 
 async def test_gpus_that_bridges_join_are_drained_and_reset_together(cluster: DriverCluster) -> None:

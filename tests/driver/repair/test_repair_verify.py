@@ -13,7 +13,7 @@ from fairlead.driver.backend.nvml.session import Session, SessionBusy
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import GpuCondition, Inventory, RemappedRows, Telemetry
 from fairlead.driver.publish.faults import Fault
-from fairlead.driver.repair import hardware, verify
+from fairlead.driver.repair import hardware
 
 BACKEND = SimulatedBackend(profiles.load("dgx-a100"), node="n1")
 INVENTORY = BACKEND.inventory()
@@ -30,7 +30,7 @@ def problems(gpu: Any = WHOLE, *, after: Any = None, **changes: Any) -> list[str
     gpus = tuple(
         dataclasses.replace(each, **(after or {})) if each.uuid == gpu.uuid else each for each in INVENTORY.gpus
     )
-    return verify.problems(
+    return hardware.problems(
         member,
         inventory=Inventory(gpus=() if changes.get("gone") else gpus),
         condition=condition,

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.cli.node.commands import Load
+from fairlead.cli.node import Load
 from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.cluster import DriverCluster, free_port
@@ -87,25 +87,6 @@ async def test_a_share_that_the_nodes_default_holds_says_what_it_uses_and_its_li
         assert (found.memory_bytes, found.memory_limit_bytes, found.multiprocessors_limit) == (20 * GIB, 20 * GIB, 33)
         for each in (mine, theirs):
             await kubelet.unprepare(each)
-
-
-async def test_of_mig_devices_the_memory_is_known_and_nothing_is_guessed(cluster: DriverCluster) -> None:
-    wanted = await cluster.allocate("gpu-6-mig-1g10gb-19-0")
-    async with cluster.driver(**QUICK), Kubelet.connect(cluster.registration) as kubelet:
-        assert (
-            Load(
-                device="gpu-6-mig-1g10gb-19-0", plugins_dir=cluster.path / "plugins", utilization=90, memory="3Gi"
-            ).run()
-            == 0
-        )
-        await kubelet.prepare(wanted)
-
-        async def written() -> bool:
-            return bool(await usages(cluster))
-
-        await cluster.until(written)
-        found = (await usages(cluster))["gpu-6-mig-1g10gb-19-0"]
-        assert (found.state, found.utilization_percent, found.memory_used_peak_bytes) == ("Unknown", None, 3 * GIB)
 
 
 async def test_without_the_feature_claims_are_left_alone(cluster: DriverCluster) -> None:

@@ -67,39 +67,6 @@ def every(seconds: float, of: float, *, start: float = 0.0, step: float = 5.0) -
 # -- a device --------------------------------------------------------------------------------------------------------
 
 
-def test_busy_at_the_first_sample_at_the_threshold() -> None:
-    assert (after([(10, 5.0, 0)]).state, after([(10, 5.0, 0)]).since_s) == ("Busy", 10)
-
-
-def test_idle_after_a_whole_window_below_it_since_its_first_sample() -> None:
-    samples = [(0.0, 90.0, 0), *every(300, 4.9, start=5)]
-    assert [(found.state, found.since_s) for found in (after(samples[:-1]), after(samples))] == [
-        ("Busy", 0),
-        ("Idle", 5),
-    ]
-
-
-def test_one_sample_of_work_begins_the_window_anew() -> None:
-    samples = [*every(295, 0), (300.0, 50.0, 0), *every(295, 0, start=305)]
-    assert (after(samples).state, after(samples).since_s) == ("Busy", 300)
-    assert after([*samples, (605.0, 0.0, 0)]).state == "Idle"
-
-
-def test_a_new_claim_is_neither_before_the_window_is_over() -> None:
-    assert after(every(295, 0)).state == "Unknown"
-    assert (after(every(300, 0)).state, after(every(300, 0)).since_s) == ("Idle", 0)
-
-
-def test_what_the_hardware_does_not_tell_is_unknown_and_has_no_figure() -> None:
-    found = after([(0, 90.0, 1), (5, None, 2), (10, None, 2)])
-    assert (found.state, found.since_s, found.utilization_percent, found.memory_used_peak_bytes) == (
-        "Unknown",
-        5,
-        None,
-        2,
-    )
-
-
 def test_no_samples_for_longer_than_a_window_are_no_idleness() -> None:
     samples = [(0.0, 0.0, 0), (400.0, 0.0, 0)]
     assert after(samples).state == "Unknown"
@@ -246,14 +213,6 @@ def test_shares_have_the_gpus_utilisation_and_the_memory_of_their_own_programs()
     ]
     assert (one.memory_used_bytes, one.memory_used_peak_bytes) == (3 * GIB, 7 * GIB)
     assert (two.memory_used_bytes, two.memory_used_peak_bytes) == (None, None), "not known is not all of the GPU"
-
-
-def test_a_share_that_is_all_of_the_gpu_has_all_that_is_in_use() -> None:
-    sampler = Sampler(SETTINGS)
-    sampler.observe(
-        0, [reading(0, 50, 9 * GIB)], [record("u", whole(0, share_id="s", consumed={"memory": 80 * GIB}))], INVENTORY
-    )
-    assert sampler.usages("u", 0)[key(share="s")].memory_used_peak_bytes == 9 * GIB
 
 
 def test_limits_of_mps_are_those_of_each_program() -> None:

@@ -16,8 +16,7 @@ from fairlead.api import names
 from fairlead.driver.backend.types import Gpu, Inventory, Telemetry
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
-from fairlead.driver.usage.sampler import Sampler
-from fairlead.driver.usage.schedule import Rates, Schedule, phase
+from fairlead.driver.usage.sampler import Rates, Sampler, Schedule, phase
 from fairlead.driver.usage.writer import UsageWriter
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -114,15 +113,6 @@ def test_a_gang_that_becomes_idle_at_once_is_written_over_a_minute() -> None:
     per_second = [list(due.values()).count(second) for second in range(1000, 1062)]
     assert max(per_second) < 40, "1,000 writes in 60 s are 17 a second"
     assert all(0 <= phase(uid) < 1 for uid in uids)
-
-
-def test_a_steady_claim_costs_a_write_an_hour() -> None:
-    schedule, writes = scheduled(), 0
-    for second in range(0, 24 * 3600, 5):
-        if schedule.due("u", usage("Idle"), second):
-            schedule.wrote("u", usage("Idle"), second)
-            writes += 1
-    assert 22 <= writes <= 25
 
 
 # -- the rim ---------------------------------------------------------------------------------------------------------
@@ -303,18 +293,3 @@ async def test_an_apiserver_that_does_not_answer_is_tried_again_after_minutes(ri
         await rig.pass_(writer, 900)
     assert set(rig.results) == {"error"}
     assert 3 <= len(rig.results) <= 10, "one at a time"
-
-
-async def test_what_others_wrote_into_the_status_is_as_if_it_were_not_there(rig: Rig) -> None:
-    await rig.prepared()
-    entries = [
-        {"driver": names.DRIVER, "pool": "n1", "device": f"gpu-{minor}", "data": data}
-        for minor, data in enumerate(
-            ({"kind": "Poem"}, {"apiVersion": names.CONFIG_API_VERSION, "kind": "DeviceUsage"})
-        )
-    ]
-    await rig.cluster.client.patch(
-        CLAIMS, "train", {"status": {"devices": entries}}, namespace="default", subresource="status"
-    )
-    await rig.pass_(rig.writer(), 310)
-    assert {device: each.state for device, each in (await rig.written()).items()} == {"gpu-0": "Busy", "gpu-1": "Idle"}

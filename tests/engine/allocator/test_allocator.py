@@ -9,11 +9,10 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import Engine
-from fairlead.engine.types.allocation import Allocation
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import resource
-from tests.support.engine.objects import claim_spec, device_request, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, plain_json
 from tests.support.engine.world import World, devices_of
 
 DRIVER = names.DRIVER
@@ -26,7 +25,7 @@ def world(*devices: dict[str, Any]) -> World:
     return made
 
 
-def allocation(plan: Plan) -> Allocation:
+def allocation(plan: Plan) -> resource.AllocationResult:
     assert plan.admissions, plan.waiting[0].reason
     return plan.admissions[0].claims[0].allocation
 
@@ -35,69 +34,14 @@ def everything(**more: Any) -> dict[str, Any]:
     return {"deviceClassName": names.GPU_CLASS, "allocationMode": "All", **more}
 
 
-class TestConstraints:
-    def test_distinct_attribute_holds_within_one_request(self):
-        made = world(gpu(0, island=0), gpu(1, island=0), gpu(2, island=1), gpu(3, island=2))
-        distinct = [{"distinctAttribute": ISLAND}]
-        assert devices_of(made.decide(gang("job", 1, claim_spec(device_request(3), constraints=distinct))), "job") == [
-            "gpu-0",
-            "gpu-2",
-            "gpu-3",
-        ]
-        assert not made.decide(gang("job", 1, claim_spec(device_request(4), constraints=distinct))).admissions
-
-    def test_a_constraint_over_some_requests_leaves_the_others_free(self):
-        made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=1))
-        match = [{"requests": ["r0"], "matchAttribute": ISLAND}]
-        plan = made.decide(gang("job", 1, claim_spec(device_request(2), device_request(1), constraints=match)))
-        assert devices_of(plan, "job") == ["gpu-1", "gpu-2", "gpu-0"]
-
-    def test_a_device_without_the_attribute_never_satisfies_it(self):
-        made = world(gpu(0, island=None), gpu(1, island=None))
-        assert not made.decide(
-            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
-        ).admissions
-
-    def test_values_of_different_types_do_not_match(self):
-        first, second = gpu(0), gpu(1)
-        first["attributes"]["nvlinkDomain"] = {"string": "0"}
-        made = world(first, second)
-        assert not made.decide(
-            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
-        ).admissions
-
-    def test_list_attributes_match_where_all_share_a_value(self):
-        devices = [gpu(0), gpu(1), gpu(2)]
-        for device, values in zip(devices, (["a", "b"], ["b", "c"], ["c", "a"]), strict=True):
-            device["attributes"]["fabrics"] = {"strings": values}
-        match = [{"matchAttribute": f"{DRIVER}/fabrics"}]
-        made = world(*devices)
-        assert made.decide(gang("job", 1, claim_spec(device_request(2), constraints=match))).admissions
-        assert not made.decide(gang("job", 1, claim_spec(device_request(3), constraints=match))).admissions
-
-    def test_a_constraint_may_name_one_alternative(self):
-        made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=2))
-        options = {"firstAvailable": [device_request(2, name="two"), device_request(1, name="one")]}
-        only_two = [{"requests": ["r0/two"], "matchAttribute": ISLAND}]
-        results = allocation(made.decide(gang("job", 1, claim_spec(options, constraints=only_two)))).results
-        assert [result.request for result in results] == ["r0/one"]
-
-
 class TestModes:
-    def test_all_takes_every_matching_device_or_waits(self):
-        made = world(gpu(0), gpu(1))
-        assert devices_of(made.decide(gang("job", 1, claim_spec(everything()))), "job") == ["gpu-0", "gpu-1"]
-        one = gang("one", 1, claim_spec(device_request()))
-        made.carry_out(made.decide(one), [one])
-        assert not made.decide(gang("job", 1, claim_spec(everything()))).admissions
-
     def test_all_waits_while_a_matching_device_is_tainted(self):
         taints = [{"key": "xid", "effect": "NoSchedule"}]
         made = world(gpu(0), gpu(1, taints=taints))
         plan = made.decide(gang("job", 1, claim_spec(everything())))
         assert "taint xid:NoSchedule" in str(plan.waiting[0].reason)
         tolerant = everything(tolerations=[{"key": "xid", "operator": "Exists"}])
-        assert len(allocation(made.decide(gang("job", 1, claim_spec(tolerant)))).results) == 2
+        assert len(allocation(made.decide(gang("job", 1, claim_spec(tolerant)))).devices.results) == 2
 
     def test_first_available_prefers_the_node_that_has_the_first_choice(self):
         made = World()
@@ -107,11 +51,11 @@ class TestModes:
         options = [device_request(name=name, cel=f'{model} == "{name}"') for name in ("absent", "first", "second")]
         plan = made.decide(gang("job", 1, claim_spec({"firstAvailable": options})))
         assert plan.admissions[0].assignments[0].node == "b"
-        assert allocation(plan).results[0].request == "r0/first"
+        assert allocation(plan).devices.results[0].request == "r0/first"
 
     def test_thirty_two_devices_are_the_most_a_claim_may_hold(self):
         made = world(*(gpu(minor) for minor in range(40)))
-        assert len(allocation(made.decide(gang("job", 1, claim_spec(device_request(32))))).results) == 32
+        assert len(allocation(made.decide(gang("job", 1, claim_spec(device_request(32))))).devices.results) == 32
         assert not made.decide(gang("job", 1, claim_spec(device_request(20), device_request(20)))).admissions
         too_many = made.decide(gang("job", 1, claim_spec(device_request(33))))
         assert too_many.waiting[0].reason.code is Code.INVALID
@@ -123,7 +67,7 @@ class TestModes:
         made.carry_out(made.decide(one), [one])
         admin = gang("admin", 1, claim_spec(device_request(adminAccess=True)))
         plan = made.decide(admin)
-        assert allocation(plan).results[0].admin_access
+        assert allocation(plan).devices.results[0].admin_access
         made.carry_out(plan, [admin])
         assert not made.faults()
         made.end("ml/one")
@@ -155,7 +99,7 @@ class TestSharedDevices:
         if taken is None:
             assert not plan.admissions
             return
-        assert allocation(plan).results[0].consumed_capacity == (("memory", taken),)
+        assert allocation(plan).devices.results[0].consumed_capacity == {"memory": taken}
         made.carry_out(plan, [job])
         assert not made.faults()
 
@@ -165,7 +109,7 @@ class TestSharedDevices:
         jobs = [gang(f"job-{number}", 1, spec, created=float(number)) for number in range(5)]
         plan = made.decide(*jobs)
         assert [name for job in jobs for name in devices_of(plan, job.name)] == ["gpu-0", "gpu-0", "gpu-1", "gpu-1"]
-        ids = {claim.allocation.results[0].share_id for entry in plan.admissions for claim in entry.claims}
+        ids = {claim.allocation.devices.results[0].share_id for entry in plan.admissions for claim in entry.claims}
         assert len(ids) == 4
         made.carry_out(plan, jobs)
         assert not made.faults()
@@ -195,7 +139,9 @@ class TestResults:
             {"opaque": {"driver": DRIVER, "parameters": 3}},
         ]
         given = allocation(made.decide(gang("job", 1, claim_spec(options, config=config))))
-        assert [(entry.source, entry.requests, entry.parameters) for entry in given.config] == [
+        assert [
+            (entry.source, entry.requests, entry.opaque and entry.opaque.parameters) for entry in given.devices.config
+        ] == [
             ("FromClass", ("r0/one",), {"kind": "GpuConfig"}),
             ("FromClaim", ("r0",), 2),
             ("FromClaim", (), 3),
@@ -204,9 +150,9 @@ class TestResults:
     def test_tolerations_and_binding_conditions_are_copied(self):
         device = gpu(0, bindingConditions=["ready"], bindingFailureConditions=["broken"])
         tolerations = [{"key": "xid", "operator": "Exists"}]
-        body = allocation(
-            world(device).decide(gang("job", 1, claim_spec(device_request(tolerations=tolerations))))
-        ).to_json()
+        body = plain_json(
+            allocation(world(device).decide(gang("job", 1, claim_spec(device_request(tolerations=tolerations)))))
+        )
         result = body["devices"]["results"][0]
         assert result["tolerations"] == tolerations
         assert (result["bindingConditions"], result["bindingFailureConditions"]) == (["ready"], ["broken"])
@@ -234,13 +180,14 @@ class TestResults:
             )
         model = f'device.attributes["{DRIVER}"].productName'
         given = {
-            name: allocation(
-                made.decide(gang("job", 1, claim_spec(device_request(cel=f'{model} == "{name}"'))))
-            ).node_selector
+            name: plain_json(
+                allocation(made.decide(gang("job", 1, claim_spec(device_request(cel=f'{model} == "{name}"')))))
+            ).get("nodeSelector")
             for name in ("all", "some")
         }
         assert given == {"all": None, "some": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}
-        assert allocation(world(gpu(0)).decide(gang("job", 1, claim_spec(device_request())))).node_selector == {
+        plan = world(gpu(0)).decide(gang("job", 1, claim_spec(device_request())))
+        assert plain_json(allocation(plan))["nodeSelector"] == {
             "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]
         }
 
@@ -251,7 +198,7 @@ class TestResults:
             0.0,
             share_ids=lambda claim, request, device: f"{claim}/{request}",
         )
-        assert allocation(plan).results[0].share_id == "job-0-gpu/r0"
+        assert allocation(plan).devices.results[0].share_id == "job-0-gpu/r0"
 
 
 def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.allocator.constraints import Constraint, add_all
+from fairlead.engine.allocator.search_space import Constraint, add_all
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of
@@ -87,7 +87,7 @@ def test_the_alternative_is_the_one_that_upstreams_order_of_devices_gives():
         ]
     }
     plan = made.decide(gang("job", 1, claim_spec(device_request(), options)))
-    results = plan.admissions[0].claims[0].allocation.results
+    results = plan.admissions[0].claims[0].allocation.devices.results
     assert [result.request for result in results] == ["r0", "r1/second"]
 
 

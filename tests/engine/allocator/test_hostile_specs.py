@@ -8,8 +8,8 @@ import pytest
 from fairlead.cel.devices.selector import programs
 from fairlead.engine.allocator.requests import Compiler, InvalidClaimError
 from fairlead.engine.inventory.selectors import UNUSED_MAX, Selectors
-from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
+from fairlead.engine.types.values import amount
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.kube.semver import Version, VersionError

@@ -37,13 +37,13 @@ def world(*nics: Json) -> World:
 def given(plan: Plan) -> list[tuple[str, ...]]:
     """Of each claim the devices."""
     assert plan.admissions, plan.waiting[0].reason
-    return [tuple(each.device.device for each in claim.allocation.results) for claim in plan.admissions[0].claims]
+    return [tuple(each.device for each in claim.allocation.devices.results) for claim in plan.admissions[0].claims]
 
 
 def test_the_gpu_comes_from_the_root_of_the_nic():
     plan = world(nic(0, "pci1")).decide(gang("job", 1, claim_spec(*BOTH, constraints=ONE_ROOT)))
     assert given(plan) == [("gpu-2", "net-0")]
-    drivers = [each.device.driver for each in plan.admissions[0].claims[0].allocation.results]
+    drivers = [each.driver for each in plan.admissions[0].claims[0].allocation.devices.results]
     assert drivers == [names.DRIVER, NIC]
 
 

@@ -7,8 +7,6 @@ from random import Random
 
 import pytest
 
-from fairlead.engine.explain.largest_holders import ClaimOwners, LargestHolders
-from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
@@ -40,35 +38,3 @@ def test_while_pods_come_and_go_the_waiting_gang_is_explained_as_anew(seed: int)
             replace(plan, admissions=tuple(each for each in plan.admissions if each.name != "large")), gangs
         )
         world.now += 1.0
-
-
-def test_the_largest_holders_are_those_of_all_sums():
-    random = Random(3)
-    holders: dict[str, int] = {}
-    by_claim: dict[str, tuple[str, str]] = {}
-    owners = ClaimOwners(by_claim, ChangeLog())
-    kept = LargestHolders(holders)
-    for _ in range(300):
-        uid = f"c{random.randrange(30)}"
-        if random.random() < 0.6:
-            holders[uid] = random.randrange(1, 4)
-            kept.changed(uid)
-        else:
-            holders.pop(uid, None)
-            kept.changed(uid)
-        uid = f"c{random.randrange(30)}"
-        by_claim[uid] = (f"g{random.randrange(9)}", "q")
-        if random.random() < 0.3:
-            del by_claim[uid]
-        owners.changes.note(uid)
-        if random.random() < 0.3:
-            continue
-        if random.random() < 0.1:
-            owners = ClaimOwners(by_claim, ChangeLog())  # another decision's
-        more = {("g1", "q"): 2, ("new", "q"): 1} if random.random() < 0.5 else {}
-        sums = dict(more)
-        for claim, devices in holders.items():
-            owner = by_claim.get(claim, ("", ""))
-            sums[owner] = sums.get(owner, 0) + devices
-        ranked = sorted((-devices, owner) for owner, devices in sums.items())
-        assert kept.largest(4, owners, more) == [(-devices, owner) for devices, owner in ranked[:4]]

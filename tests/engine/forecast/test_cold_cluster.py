@@ -7,8 +7,7 @@ from random import Random
 
 import pytest
 
-from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes, Source
-from fairlead.engine.forecast.survival import SurvivalCurve
+from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes, Source, SurvivalCurve
 from tests.support.engine.objects import claim_spec, device_request, gang
 
 CLUSTERS = 1_000

@@ -11,15 +11,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.arrivals import Arrivals
-from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import Calibration, Outcome
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import Forecast, duration, forecast, quantile
-from fairlead.engine.forecast.pace import at_pace
-from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes, Source, name_stem
-from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
-from fairlead.engine.forecast.survival import SurvivalCurve
+from fairlead.engine.forecast.forecast import CpuBudget, Forecast, forecast, quantile
+from fairlead.engine.forecast.pending_window import at_pace
+from fairlead.engine.forecast.run_times import (
+    Draws,
+    GangKey,
+    Progress,
+    RunRecord,
+    RunTimes,
+    Source,
+    SurvivalCurve,
+    name_stem,
+)
+from fairlead.engine.forecast.simulation import Resolution, Simulation
+from fairlead.engine.forecast.submissions import Arrivals, Submissions
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code, Reason
@@ -81,14 +87,6 @@ def test_a_gang_whose_pods_are_missing_has_no_forecast():
     assert not found.never
     assert found.p50 is None
     assert found.because.startswith("no forecast yet: ")
-
-
-def test_later_gangs_of_a_queue_start_later():
-    line = [whole_nodes(f"a-{number}", created=NOW + number) for number in range(6)]
-    found = of(full_world(2), *line)
-    medians = [found.gangs[each.id].p50 for each in line]
-    assert medians == sorted(medians)  # type: ignore[type-var]
-    assert medians[0] is not None and medians[-1] is not None and medians[-1] > medians[0] + HOUR
 
 
 def test_the_same_arguments_give_the_same_forecast_and_another_seed_another():
@@ -326,15 +324,6 @@ def test_draws_are_never_shorter_than_what_has_run_and_longer_for_smaller_number
     assert drawn == sorted(drawn, reverse=True)
 
 
-def test_draws_have_the_distribution_of_the_runs():
-    random = Random(1)
-    runs = [random.lognormvariate(8, 0.6) for _ in range(400)]
-    curve = SurvivalCurve([(each, True) for each in runs])
-    drawn = sorted(curve.draw(0.0, (number + 0.5) / 2000) for number in range(2000))
-    for part in (0.1, 0.5, 0.9):
-        assert drawn[int(part * 2000)] == pytest.approx(sorted(runs)[int(part * 400)], rel=0.1)
-
-
 # -- quantiles and calibration -------------------------------------------------------------------------------------
 
 
@@ -374,11 +363,3 @@ def test_short_and_long_waits_are_corrected_apart():
     long, _ = both.corrected((30_000.0, 40_000.0))
     assert short is not None and short < 120
     assert long is not None and long > 80_000
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (119, "119 s"), (150, "2 min"), (9000, "2 h 30 min"), (7200, "2 h"), (200_000, "2 d 8 h")],
-)
-def test_durations_have_two_units(seconds: float, text: str):
-    assert duration(seconds) == text

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.resubmission import resubmitted
 from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.submissions import resubmitted
 from fairlead.engine.forecast.what_if import Change, ChangeError, Comparison, NewNode, compare
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api import legacy, names
 from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
-from fairlead.engine.inventory.mig_share import mig_share
+from fairlead.engine.inventory.models import mig_share
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support import published
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -30,7 +30,7 @@ def given(made, count, *, cel="", name="job"):
     made.carry_out(plan, [request])
     assert not made.faults()
     (claim,) = plan.admissions[0].claims
-    return sorted(result.device.device for result in claim.allocation.results)
+    return sorted(result.device for result in claim.allocation.devices.results)
 
 
 def total(made, measure, **more):
@@ -82,7 +82,10 @@ def test_shares_fill_one_gpu_before_the_next_and_no_gpu_beyond_its_replicas(driv
     gangs = [gang(f"s{n}", 1, {"devices": {"requests": [request]}}) for n in range(9)]
     plan = made.decide(*gangs)
     held = [
-        result.device.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results
+        result.device
+        for each in plan.admissions
+        for claim in each.claims
+        for result in claim.allocation.devices.results
     ]
     assert held == ["gpu-1"] * 4 + ["gpu-2"] * 4
     assert [each.name for each in plan.waiting] == ["s8"]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import resource
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
 

@@ -15,7 +15,7 @@ from fairlead.api.drivers import part_class
 from fairlead.api.pool_homes import DEVICES_MAX
 from fairlead.cli.health.doctor import devices as causes
 from fairlead.cli.health.seen import Listed, Seen
-from fairlead.engine.inventory import device_interner
+from fairlead.engine.inventory import device
 from fairlead.engine.inventory.counters import PARTITIONS_MAX
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.pool import Pool
@@ -109,8 +109,8 @@ def test_what_is_published_and_taken_back_again_and_again_leaves_nothing(
     lies: Callable[[int], list[Json]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered for sharing is bounded: here by a fiftieth, so that it is full soon."""
-    monkeypatch.setattr(device_interner, "ALL_KINDS_MAX", 400, raising=False)
-    monkeypatch.setattr(device_interner, "SCHEMAS_MAX", 80, raising=False)
+    monkeypatch.setattr(device, "ALL_KINDS_MAX", 400, raising=False)
+    monkeypatch.setattr(device, "SCHEMAS_MAX", 80, raising=False)
     inventory = Inventory()
     sizes: list[int] = []
     tracemalloc.start()

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from fairlead.engine.inventory.ledger import Ledger
-from fairlead.engine.inventory.nodes import NodeInfo, NodeTable
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.kube import core
 
 

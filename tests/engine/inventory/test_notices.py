@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.inventory.notices import NodeNotice, notice_of
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeNotice, notice_of
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.kube import core
 
 

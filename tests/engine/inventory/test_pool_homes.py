@@ -13,8 +13,8 @@ from fairlead.api.names import DRIVER
 from fairlead.cli.health.doctor import devices as causes
 from fairlead.cli.health.seen import Listed, Seen
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.published import published_slice
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.inventory.pool import published_slice
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import resource
 from tests.support.engine.objects import gpu, slice_of
 

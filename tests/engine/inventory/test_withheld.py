@@ -9,9 +9,9 @@ import pytest
 
 from fairlead.api import withheld
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.published import published_slice
+from fairlead.engine.inventory.pool import published_slice
 from fairlead.engine.types.reasons import Code, Rejection
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import resource
 from tests.support.engine.objects import GPU, MIG, Json, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World

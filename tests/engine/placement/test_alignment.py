@@ -59,8 +59,8 @@ def rails(
     found: dict[str, list[Any]] = {}
     (admission,) = (each for each in plan.admissions if each.name == name)
     for claim in admission.claims:
-        for result in claim.allocation.results:
-            device = world.inventory.device(result.device)
+        for result, ref in zip(claim.allocation.devices.results, claim.devices, strict=True):
+            device = world.inventory.device(ref)
             if request and result.request != request:
                 continue
             assert device is not None
@@ -81,34 +81,12 @@ def reason(plan: Plan) -> Reason:
 
 
 class TestSame:
-    def test_members_have_the_same_rails_though_others_are_nearer(self):
-        world = cluster({"a": range(8), "b": [2, 3], "c": [0, 1, 2, 3]})
-        assert common(world, world.decide(job(3, 2))) == [2, 3]
-
-    def test_without_it_each_takes_what_is_there(self):
-        world = cluster({"a": [0, 1], "b": [2, 3]})
-        plan = world.decide(gang("job", 2, claim_spec(device_request(2))))
-        assert sorted(rails(world, plan).values()) == [[0, 1], [2, 3]]
-        assert not world.decide(job(2, 2)).admissions
-
-    def test_rails_with_fewest_free_devices_come_first(self):
-        world = cluster({"a": [0, 1, 2, 3], "b": [0, 1, 2, 3], "c": [2, 3]})
-        assert common(world, world.decide(job(2, 2))) == [0, 1]
-
     def test_fewer_nodes_come_before_that(self):
         world = World()
         world.add_node("a", [railed(n, n % 2) for n in range(4)])  # two GPUs of each rail
         world.add_node("b", [railed(n, 2 + n % 2) for n in range(2)])
         world.add_node("c", [railed(n, 2 + n % 2) for n in range(2)])
         assert common(world, world.decide(job(2, 2))) in ([0, 1], [0, 0], [1, 1])
-
-    def test_a_value_may_come_several_times(self):
-        world = World()
-        for name in "ab":
-            world.add_node(name, [railed(n, n // 4) for n in range(8)])
-        assert common(world, world.decide(job(2, 6))) in ([0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 1, 1])
-        assert common(world, world.decide(job(4, 4))) in ([0, 0, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1])
-        assert not world.decide(job(3, 4)).waiting
 
     def test_requests_are_compared_by_name(self):
         world = cluster({"a": range(8), "b": [0, 1, 4]})
@@ -141,13 +119,6 @@ class TestSame:
         world = cluster({"a": [0, 1, 2], "b": [1, 2, 3, 4]})
         either = claim_spec({"firstAvailable": [device_request(3, name="x"), device_request(2, name="y")]})
         assert common(world, world.decide(gang("job", 2, either, align=RAIL))) == [1, 2]
-
-    def test_devices_without_the_attribute_do_not_serve(self):
-        world = World()
-        world.add_node("a", [gpu(n) for n in range(4)])
-        world.add_node("b", [railed(n, n) for n in range(2)])
-        assert reason(world.decide(job(2, 2))).code is Code.NEVER_FITS
-        assert rails(world, world.decide(job(1, 2))) == {"job-0": [0, 1]}
 
     def test_within_a_domain(self):
         racks = {"a": "r1", "b": "r1", "c": "r2", "d": "r2"}
@@ -225,19 +196,6 @@ def _allocated(claim: ClaimRequest, results: list[Json]) -> ClaimRequest:
     return replace(claim, allocation=msgspec.convert({"devices": {"results": results}}, resource.AllocationResult))
 
 
-class TestDistinct:
-    def test_no_value_comes_twice(self):
-        world = cluster({"a": [0, 1], "b": [0, 1], "c": [0]})
-        found = rails(world, world.decide(job(2, 1, align=f"{RAIL}=distinct")))
-        assert sorted(found.values()) == [[0], [1]]
-        assert not world.decide(job(3, 1, align=f"{RAIL}=distinct")).admissions
-
-    def test_of_several_devices(self):
-        world = cluster({"a": [0, 1, 2, 3], "b": [2, 3]})
-        found = rails(world, world.decide(job(2, 2, align=f"{RAIL}=distinct")))
-        assert len({value for values in found.values() for value in values}) == 4
-
-
 class TestReasons:
     def test_never_where_no_rails_would_do_on_an_empty_cluster(self):
         world = World()
@@ -254,12 +212,6 @@ class TestReasons:
         assert said.code is Code.NO_DEVICES
         assert said.could_ever_fit is True
         assert "2 of its 3 pods" in said.message and "1, 2" in said.message
-
-    def test_what_it_lacks_otherwise_is_told_as_of_any_gang(self):
-        world = cluster({"a": [0], "b": [1]})
-        said = reason(world.decide(job(2, 2)))
-        plain = reason(world.decide(gang("job", 2, claim_spec(device_request(2)))))
-        assert said.message == plain.message
 
     @pytest.mark.parametrize(
         "text", ["rail", "a/b=other", "a.b/c of", "a.b/c,,d.e/f", "a.b/c per node", "a.b/c, a.b/c of x"]
@@ -307,63 +259,6 @@ def test_likewise_where_a_value_comes_several_times(nodes: list[list[int]], pods
     assert bool(plan.admissions) == holds
     if holds:
         common(world, plan)
-
-
-class TestPreemption:
-    def holder(self, world: World, node: str, minors: Sequence[int], name: str) -> GangRequest:
-        only = " || ".join(f'device.attributes["{names.DRIVER}"].uuid == "GPU-{minor}"' for minor in minors)
-        asked = gang(name, 1, claim_spec(device_request(len(minors), cel=only)), pod={"nodeSelector": {HOST: node}})
-        assert not world.carry_out(world.decide(asked), [asked])
-        return asked
-
-    def test_what_is_in_the_way_on_the_rails_is_evicted(self):
-        world = cluster({"a": range(4), "b": range(4)}, gpus=4)
-        self.holder(world, "a", [0, 1], "left")
-        self.holder(world, "b", [2, 3], "right")
-        urgent = job(2, 2, priority=10)
-        plan = world.decide(urgent)
-        assert [each.name for each in plan.evictions] in (["left"], ["right"])
-        waiting = world.carry_out(plan, [urgent])
-        world.gone()
-        plan = world.decide(*waiting)
-        assert common(world, plan) in ([0, 1], [2, 3])
-
-    def test_of_the_rails_those_for_which_least_is_evicted(self):
-        """One GPU is free on a and b each; on rail 2 one eviction suffices, on the others two."""
-        world = cluster({"a": range(4), "b": range(4), "c": range(4)}, gpus=4)
-        for node, minors in {"a": (0, 1, 3), "b": (0, 1), "c": (1, 2)}.items():
-            for minor in minors:
-                self.holder(world, node, [minor], f"{node}-{minor}")
-        plan = world.decide(job(3, 1, priority=10))
-        assert [each.name for each in plan.evictions] == ["c-2"]
-        plan = world.decide(job(3, 1, priority=10), replace(job(1, 1, "other"), align=None))
-        assert [each.name for each in plan.evictions] == ["c-2"]
-
-    def test_nobody_is_evicted_where_that_would_not_align_it(self):
-        world = World()
-        world.add_node("a", [railed(n, n) for n in range(2)], labels={HOST: "a"})
-        world.add_node("b", [railed(n, n + 2) for n in range(2)], labels={HOST: "b"})
-        self.holder(world, "a", [0], "left")
-        plan = world.decide(job(2, 2, priority=10))
-        assert not plan.evictions
-        assert reason(plan).code is Code.NEVER_FITS
-
-    def test_nor_more_than_one_choice_of_rails_needs(self):
-        world = cluster({"a": range(2), "b": range(2)}, gpus=2)
-        for node, minor in (("a", 0), ("b", 1)):
-            self.holder(world, node, [minor], f"{node}-{minor}")
-        plan = world.decide(job(2, 1, priority=10))
-        assert len(plan.evictions) == 1
-        waiting = world.carry_out(plan, [job(2, 1, priority=10)])
-        world.gone()
-        assert common(world, world.decide(*waiting)) in ([0], [1])
-
-    def test_free_rails_are_taken_before_anybody_is_evicted(self):
-        world = cluster({"a": range(4), "b": range(4), "c": range(4)}, gpus=4)
-        self.holder(world, "a", [0, 1], "left")
-        plan = world.decide(job(3, 2, priority=10))
-        assert not plan.evictions
-        assert common(world, plan) == [2, 3]
 
 
 @given(data=st.data())

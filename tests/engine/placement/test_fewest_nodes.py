@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.plan.memory import Memory
+from fairlead.engine.plan.session import Memory
 from fairlead.engine.types.gangs import GangRequest
 from tests.engine.placement.test_models import A100, H100, together
 from tests.support.engine.examples import examples

@@ -5,18 +5,14 @@ from __future__ import annotations
 import itertools
 import random
 from math import log2
-from typing import Any, cast
 
-import msgspec
 import pytest
 
-from fairlead.engine.placement.value.prices import WHOLE, leftover_prices
+from fairlead.engine.placement.value.leftover import WHOLE, leftover_prices
 from fairlead.engine.placement.value.workload import FIRST, REMEMBERED, WorkloadCounter
-from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
-from fairlead.engine.types.settings import QueueSpec
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import Workload
 from tests.support.engine.mixes import seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of
@@ -76,10 +72,6 @@ def test_no_packing_costs_more_than_the_device_it_fills(seed: int) -> None:
         assert worth[first] + worth[rest] <= worth[first + rest] + 1e-5
 
 
-def test_whole_devices_only_need_no_prices() -> None:
-    assert leftover_prices(((WHOLE, 7),))[WHOLE - 1] == 0
-
-
 # ------------------------------------------------------------------------------------------------------- placement
 
 
@@ -92,12 +84,6 @@ def test_a_share_completes_the_packing_that_waits_for_it() -> None:
     partner = run(world, gang("partner", 1, share(26)))
     assert room_of(small) != room_of(partner)
     assert room_of(partner) == {"gpu-0"}
-
-
-def test_without_a_mix_a_share_goes_where_it_is_tightest() -> None:
-    world = shared_world(nodes=1, gpus=3)
-    run(world, gang("big", 1, share(52)))
-    assert room_of(run(world, gang("small", 1, share(20)))) == {"gpu-0"}
 
 
 def test_a_pod_without_much_cpu_keeps_nodes_with_much_cpu_free() -> None:
@@ -117,54 +103,6 @@ def test_a_whole_node_stays_whole_for_requests_of_a_whole_node() -> None:
         run(world, gang(f"one-{number}", 1, ONE, cpu="11"))
     eights = [run(world, gang(f"eight-{number}", 1, EIGHT, cpu="64")) for number in range(4)]
     assert all(plan.admissions for plan in eights)
-
-
-def test_a_spread_queue_still_spreads() -> None:
-    world = shared_world()
-    world.workload = seen((share(40), 40, "1"), (share(20), 40, "1"))
-    world.queues = (QueueSpec(name="q", strategy="spread"),)
-    first = run(world, gang("a", 1, ONE, queue="q"))
-    assert node_of(first) != node_of(run(world, gang("b", 1, ONE, queue="q")))
-
-
-def requests(dice: random.Random) -> list[GangRequest]:
-    kinds = [
-        (share(8), "1"),
-        (share(37), "6"),
-        (share(52), "2"),
-        (share(64), "9"),
-        (claim_spec(device_request(2)), "4"),
-    ]
-    gangs = []
-    for number in range(30):
-        spec, cpu = dice.choice(kinds)
-        gangs.append(gang(f"g{number}", 1, spec, cpu=cpu))
-    return gangs
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_what_is_kept_of_earlier_decisions_changes_no_decision(seed: int) -> None:
-    dice = random.Random(seed)
-    gangs = requests(dice)
-    workload = seen(*((claim_spec_of(request), 10 + place, "2") for place, request in enumerate(gangs[:6])))
-    plans = []
-    for fresh in (False, True):
-        world = shared_world(nodes=6, gpus=4)
-        world.workload = workload
-        decided = []
-        for number, request in enumerate(gangs):
-            if fresh:
-                world.engine = Engine()
-            if number == 15:
-                world.add_node("n9", shared_gpus(4), allocatable={"cpu": "8"})
-            decided.append(run(world, request))
-        plans.append(decided)
-        assert world.faults() == []
-    assert plans[0] == plans[1]
-
-
-def claim_spec_of(request: GangRequest) -> dict[str, Any]:
-    return cast("dict[str, Any]", msgspec.to_builtins(request.claims[0].spec))
 
 
 # -------------------------------------------------------------------------------------------------------- the mix

@@ -1,4 +1,4 @@
-"""Gangs go where kube-scheduler takes their pods: beside the pods that run, beside one another, and where their volumes are."""
+"""Gangs go where kube-scheduler takes their pods: beside the pods that run, beside one another, where their volumes are, and not where it refused them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.gangs import GangRequest, RefusedNode
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import QueueSpec
 from fairlead.history.facts.snapshot_file import dump, load_facts
@@ -50,23 +50,11 @@ class TestAntiAffinity:
         assert [(each.need, each.nodes) for each in found.nodes] == [(f"pod anti-affinity over {ZONE}", 4)]
         assert "2 of its 3 pods would find a place" in str(found)
 
-    def test_a_pod_keeps_away_from_those_that_it_repels(self):
-        where = world("ab")
-        run(where, "n0", X)
-        assert nodes_of(where.decide(gang("g", 1, ONE, pod=apart(term(ZONE)))), "g") == ["n1"]
-
     def test_a_plain_pod_keeps_away_from_those_that_repel_it(self):
         where = world("ab")
         run(where, "n0", {"app": "other"}, **apart(term(ZONE)))
         assert nodes_of(where.decide(gang("g", 1, ONE, labels=X)), "g") == ["n1"]
         assert nodes_of(where.decide(gang("h", 1, ONE, labels={"app": "y"})), "h") == ["n0"]
-
-    def test_two_gangs_of_one_decision_keep_apart(self):
-        where = world("ab")
-        loner = gang("loner", 1, ONE, labels={"app": "l"}, pod=apart(term(ZONE)), created=1.0)
-        plan = where.decide(loner, gang("plain", 2, ONE, labels=X, created=2.0))
-        assert set(nodes_of(plan, "loner")).isdisjoint(nodes_of(plan, "plain"))
-        assert len(nodes_of(plan, "plain")) == 2
 
     def test_other_namespaces_count_only_where_the_term_says_so(self):
         where = world("ab")
@@ -83,14 +71,6 @@ class TestAntiAffinity:
         other = gang("h", 1, ONE, labels=mine, pod=apart(term(ZONE, mismatchLabelKeys=["version"])))
         assert nodes_of(where.decide(same), "g") == ["n0"]
         assert nodes_of(where.decide(other), "h") == ["n1"]
-
-    def test_what_ends_makes_room(self):
-        where = world("a")
-        uid = run(where, "n0", X)
-        wanting = gang("g", 1, ONE, labels=X, pod=apart(term(ZONE)))
-        assert reason(where.decide(wanting), "g").code is Code.NEIGHBOURS
-        where.nodes.drop_pod(uid)
-        assert nodes_of(where.decide(wanting), "g") == ["n0"]
 
     def test_a_changed_label_counts(self):
         where = world("a")
@@ -118,13 +98,6 @@ class TestAffinity:
         where = world("abb", gpus=2)
         plan = where.decide(gang("g", 4, ONE, labels=X, pod=near(term(ZONE))))
         assert sorted(nodes_of(plan, "g")) == ["n1", "n1", "n2", "n2"]
-
-    def test_a_pod_counts_where_all_terms_select_it(self):
-        where = world("ab")
-        run(where, "n0", X)
-        run(where, "n1", {"app": "x", "tier": "db"})
-        second = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"tier": "db"}}}
-        assert nodes_of(where.decide(gang("g", 1, ONE, pod=near(term(ZONE), second))), "g") == ["n1"]
 
 
 class TestSpread:
@@ -182,6 +155,28 @@ class TestVolumes:
         assert nodes_of(world("ab").decide(one), "g") == ["n1"]
         found = reason(world("aa").decide(one), "g")
         assert [(each.need, each.nodes) for each in found.nodes] == [("volumes that are elsewhere", 2)]
+
+
+class TestRefusedNodes:
+    REFUSED = (RefusedNode(node="n0", until=900.0, why="0/2 nodes are available"),)
+
+    def test_a_refused_node_is_not_chosen_however_well_it_looks(self):
+        assert nodes_of(world("ab").decide(gang("g", 1, ONE)), "g") == ["n0"]
+        assert nodes_of(world("ab").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g") == ["n1"]
+
+    def test_where_no_other_node_would_do_the_gang_waits_and_says_until_when(self):
+        found = reason(world("a").decide(gang("g", 1, ONE, refused=self.REFUSED)), "g")
+        assert (found.code, found.could_ever_fit) == (Code.NODES_REFUSED, True)
+        assert "such as n0 (0/2 nodes are available); not chosen again until 1970-01-01T00:15:00Z" in found.message
+        assert [(each.need, each.nodes) for each in found.nodes] == [("refused by kube-scheduler", 1)]
+
+    def test_nothing_is_evicted_for_a_place_there(self):
+        where = world("a", gpus=1)
+        where.queues = (QueueSpec(name="q"),)
+        low = gang("low", 1, ONE, queue="q")
+        where.carry_out(where.decide(low), [low])
+        assert where.decide(gang("high", 1, ONE, queue="q", priority=1)).evictions
+        assert not where.decide(gang("high", 1, ONE, queue="q", priority=1, refused=self.REFUSED)).evictions
 
 
 @pytest.mark.parametrize("seed", range(60))

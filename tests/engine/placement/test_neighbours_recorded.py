@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from random import Random
 
-import pytest
 from msgspec.structs import replace
 
-from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import RefusedNode
-from fairlead.history.facts.snapshot_file import dump, load_facts
-from fairlead.history.facts.state import State
 from fairlead.history.recording.anonymise import anonymise
 from fairlead.history.recording.reader import Reader
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.history.recording.writer import segments
-from fairlead.history.replay.verify import Counts, differences
 from fairlead.kube import core
 from tests.support.engine.neighbours import (
     HOST,
     ONE,
-    POD_TERMS,
     ZONE,
     X,
     apart,
@@ -32,23 +26,6 @@ from tests.support.engine.neighbours import (
 )
 from tests.support.engine.objects import gang
 from tests.support.history import record
-
-
-@pytest.mark.parametrize("seed", range(60, 80))
-def test_a_recording_holds_all_that_the_decision_depends_on(seed: int):
-    random = Random(seed)
-    where = world("aabb")
-    for _ in range(4):
-        run(where, f"n{random.randrange(4)}", {"app": random.choice("xyz")}, **random.choice(POD_TERMS[:5]))
-    gangs = [
-        gang(f"g{n}", random.randint(1, 4), ONE, labels={"app": random.choice("xyz")}, pod=random.choice(POD_TERMS))
-        for n in range(3)
-    ]
-    snapshot = where.snapshot(*gangs)
-    facts, now = load_facts(dump(snapshot, 5.0))
-    state = State()
-    state.apply(facts)
-    assert decide(state.snapshot(), now) == decide(snapshot, 5.0)
 
 
 def test_an_anonymised_recording_has_no_name_of_the_terms_and_decides_the_same(tmp_path: Path):

@@ -11,7 +11,7 @@ from fairlead.api import names
 from fairlead.engine.placement.value import cuts
 from fairlead.engine.placement.value.cuts import Cut, CutValue, Packings, Worth, after, fits
 from fairlead.engine.placement.value.workload import WorkloadCounter
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import Workload
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, mig_gpu
 from tests.support.engine.world import World, devices_of, nodes_of
 
@@ -179,18 +179,3 @@ def test_profiles_keep_the_node_whose_gpus_are_whole_for_several():
     assert {node for job in jobs for node in nodes_of(plan, job.name)} == {"node-0"}
     world.carry_out(plan, jobs)
     assert world.decide(gang("four", 1, claim_spec(device_request(4)))).admissions
-
-
-def test_the_same_cluster_decides_the_same_without_what_was_remembered():
-    world = gpus(2, 2)
-    world.workload = mix((profile("1g.10gb"), 30), (profile("3g.40gb"), 10), (profile("2g.20gb"), 10))
-    draw = random.Random(3)
-    for number in range(12):
-        job = gang(f"job-{number}", 1, profile(draw.choice(["1g.10gb", "2g.20gb", "3g.40gb"])))
-        again = world.afresh().decide(job)
-        plan = world.decide(job)
-        assert [devices_of(each, job.name) if each.admissions else None for each in (plan, again)] == [
-            devices_of(plan, job.name) if plan.admissions else None
-        ] * 2
-        world.carry_out(plan, [job] if plan.admissions else [])
-    assert not world.faults()

@@ -10,12 +10,20 @@ import pytest
 from fairlead.api import names
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.selectors import Selectors
-from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-from fairlead.engine.placement.value.demand_classes import WEIGHT, DemandClasses, Pace, RequestKind
+from fairlead.engine.placement.model import NodeSnapshot
 from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
 from fairlead.engine.placement.value.scarce import STEP, Scarce, ScarceRequests, _Sort
-from fairlead.engine.placement.value.workload import DEMANDS_MAX, FIRST, WorkloadCounter, mix
-from fairlead.engine.plan.memory import Memory
+from fairlead.engine.placement.value.workload import (
+    DEMANDS_MAX,
+    FIRST,
+    WEIGHT,
+    DemandClasses,
+    Pace,
+    RequestKind,
+    WorkloadCounter,
+    mix,
+)
+from fairlead.engine.plan.session import Memory
 from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.mixes import MEMORY, seen, share, shared_gpus
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu

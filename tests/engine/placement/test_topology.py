@@ -89,31 +89,6 @@ class TestLevels:
         reason = cluster([[8]]).decide(job(1, topology="required:nowhere, preferred:either")).waiting[0].reason
         assert "level nowhere (required): no node has this label, nor devices such an attribute" in str(reason)
 
-    def test_a_required_level_is_not_left_though_the_cluster_has_room(self):
-        world = cluster([[8, 8], [8]], [[8, 8], [8]])
-        text = f"required:{BLOCK}, preferred:{RACK}"
-        assert world.decide(job(3, topology=text)).admissions
-        plan = world.decide(job(4, topology=text))
-        assert not plan.admissions
-        assert plan.waiting[0].reason.code is Code.NEVER_FITS
-        assert world.decide(job(4, topology=f"preferred:{BLOCK}, preferred:{RACK}")).admissions
-
-    def test_of_two_required_levels_the_inner_one_binds(self):
-        world = cluster([[8, 8], [8, 8]])
-        assert world.decide(job(2, topology=f"required:{BLOCK}, required:{RACK}")).admissions
-        assert not world.decide(job(3, topology=f"required:{BLOCK}, required:{RACK}")).admissions
-
-    def test_racks_of_one_name_in_two_blocks_are_two_racks(self):
-        world = cluster([[8]], [[8]])
-        assert not world.decide(job(2, topology=f"required:{BLOCK}, required:{RACK}")).admissions
-
-    def test_the_node_is_a_level_too(self):
-        world = cluster([[4, 4, 8], [4, 4, 8]])
-        text = f"required:{RACK}, preferred:{HOST}"
-        plan = world.decide(job(8, 1, topology=text))
-        assert used(world, plan, HOST) == 1
-        assert used(world, world.decide(job(12, 1, topology=text)), HOST) == 2
-
     def test_members_that_come_later_join_the_domain_of_those_that_run(self):
         world = cluster([[8, 8]], [[8]])
         text = f"required:{BLOCK}, preferred:{RACK}"
@@ -139,29 +114,6 @@ class TestLevels:
 
 
 class TestSubgroups:
-    def test_each_is_in_one_rack_and_the_gang_over_several(self):
-        world = cluster([[8, 8], [8, 8], [8, 8]])
-        plan = world.decide(grouped(ranked(job(6)), 2, f"required:{RACK}"))
-        found = nodes_of(plan, "job")
-        assert [one[:4] == other[:4] for one, other in zip(found[::2], found[1::2], strict=True)] == [True] * 3
-
-    def test_room_that_is_not_together_is_no_room(self):
-        world = cluster([[8, 8, 8], [8, 8, 8]])
-        assert world.decide(grouped(job(6), 3, f"required:{RACK}")).admissions
-        plan = world.decide(grouped(job(6), 2, f"required:{RACK}"))
-        assert plan.waiting[0].reason.code is Code.NEVER_FITS
-
-    def test_the_gangs_own_topology_holds_beside_that_of_subgroups(self):
-        world = cluster([[8, 8], [8]], [[8, 8], [8, 8]])
-        plan = world.decide(grouped(job(4, topology=f"required:{BLOCK}"), 2, f"required:{RACK}"))
-        assert set(paths(world, plan, (BLOCK,))) == {("b1",)}
-        assert not world.decide(grouped(job(6, topology=f"required:{BLOCK}"), 2, f"required:{RACK}")).admissions
-
-    def test_a_preferred_level_of_subgroups_gives_way(self):
-        world = cluster([[8, 8, 8], [8, 8, 8]])
-        plan = world.decide(grouped(job(6), 2, f"preferred:{RACK}"))
-        assert len(plan.admissions) == 1
-
     def test_a_member_that_is_replaced_returns_to_its_subgroups_rack(self):
         world = cluster([[8, 8]], [[4]])
         waiting = grouped(job(1, 4), 1, f"required:{BLOCK}")
@@ -206,14 +158,6 @@ class TestSubgroups:
 
 
 class TestRanks:
-    def test_neighbouring_ranks_share_a_node(self):
-        world = cluster([[8, 8]])
-        shuffled = (13, 2, 7, 0, 11, 5, 14, 1, 9, 3, 15, 6, 8, 4, 12, 10)
-        plan = world.decide(ranked(job(16, 1), *shuffled))
-        node_of = dict(zip(shuffled, nodes_of(plan, "job"), strict=True))
-        assert len({node_of[rank] for rank in range(8)}) == 1
-        assert len({node_of[rank] for rank in range(8, 16)}) == 1
-
     def test_and_a_rack_and_a_block(self):
         world = cluster([[8, 8], [8]], [[8, 8], [8]])
         text = f"preferred:{BLOCK}, preferred:{RACK}"

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.explain import counts, node_refusals
-from fairlead.engine.explain.node_refusals import NodeRefusals
-from fairlead.engine.explain.node_room import NodeRoom
-from fairlead.engine.placement.capacity import bounds, device_fit, scored_nodes
-from fairlead.engine.plan import pending_kinds
-from fairlead.engine.plan.memory import Memory
+from fairlead.engine.explain import counts, nodes
+from fairlead.engine.explain.nodes import NodeRefusals, NodeRoom
+from fairlead.engine.placement.capacity import device_fit, scored_nodes, unit_capacity
+from fairlead.engine.plan import pending
+from fairlead.engine.plan.session import Memory
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code
 from tests.support.engine.examples import examples
@@ -67,8 +66,8 @@ def test_unlike_pods_on_a_full_cluster_cost_no_look_at_each_node_for_each(kind: 
     counted(device_fit.DeviceFit, "spare")
     counted(scored_nodes.ScoredNodes, "score")
     counted(counts.ShortageCounter, "_count_on")
-    counted(node_refusals, "_refusal")
-    counted(bounds, "_pods_when_empty")
+    counted(nodes, "_refusal")
+    counted(unit_capacity, "_pods_when_empty")
     plan = world.decide(*waiting)
     assert len(plan.waiting) == 200
     assert looks < 10 * NODES + 2 * len(waiting), looks  # a look at each node for each pod would be 4,000 times four
@@ -137,7 +136,7 @@ def test_whether_alike_pods_ever_fit_is_what_a_search_finds(
     units = cache.shapes.units(request)
     placer, domains = cache.empty
     placer.begin()
-    found = bounds.alike_fit(units, placer.node_snapshot, placer.device_fit(units[0].shape))
+    found = unit_capacity.alike_fit(units, placer.node_snapshot, placer.device_fit(units[0].shape))
     searched = domains.place(request, units, StepBudget(100_000), spread=False)
     assert found is (searched.status is SearchStatus.FOUND)
 
@@ -149,8 +148,8 @@ def _selecting(number: int) -> Json:
 def test_a_namespace_with_too_many_kinds_of_selector_is_served_kind_by_kind_and_delays_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(pending_kinds, "KINDS_MIN", 3)
-    monkeypatch.setattr(pending_kinds, "EVALUATIONS", 0)
+    monkeypatch.setattr(pending, "KINDS_MIN", 3)
+    monkeypatch.setattr(pending, "EVALUATIONS", 0)
     world = _full()
     red = [gang(f"r-{number}", 1, _selecting(number), namespace="red", created=9.0 - number) for number in range(9)]
     red.append(gang("alike", 1, _selecting(8), namespace="red", created=10.0))  # of the kind that waits longest

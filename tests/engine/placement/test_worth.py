@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fairlead.engine.placement.value.worth import NodeWorth
+from fairlead.engine.placement.value.leftover import NodeWorth
 from tests.support.engine.mixes import seen, share, shared_gpus
 from tests.support.engine.objects import gang
 from tests.support.engine.world import World

@@ -10,7 +10,7 @@ from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.pending_window import Kinds
 from fairlead.engine.placement.shapes import Shapes
-from fairlead.engine.plan import pending_kinds
+from fairlead.engine.plan import pending
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code
@@ -34,7 +34,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> None:
     monkeypatch.setattr(where, name, broken)
 
 
-@pytest.mark.parametrize(("where", "name"), [(Shapes, "units"), (pending_kinds, "_kinds")])
+@pytest.mark.parametrize(("where", "name"), [(Shapes, "units"), (pending, "_kinds")])
 def test_what_cannot_be_compiled_waits_and_the_others_start(monkeypatch: pytest.MonkeyPatch, where: Any, name: str):
     failing(monkeypatch, where, name)
     plan = decide(h100_world(1).snapshot(gang("a", 1, ONE), gang("bad", 1, ONE), gang("c", 1, ONE)), 0.0)

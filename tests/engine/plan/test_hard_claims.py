@@ -11,14 +11,13 @@ from msgspec.structs import replace
 from fairlead.engine.allocator import allocate
 from fairlead.engine.allocator.steps import PART_MIN, StepAccount, StepAccounts
 from fairlead.engine.plan.decide import Decision, decide
-from fairlead.engine.plan.memory import Memory
-from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
-from fairlead.engine.plan.session import Session
+from fairlead.engine.plan.session import Memory, Session
+from fairlead.engine.plan.turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.history.plans import canonical
+from fairlead.history.recording import canonical
 from tests.support import cpu
-from tests.support.decisions_claims import _Case
+from tests.support.decisions_claims import RandomCase
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.hard_claims import too_many, two_nodes, uncolourable, unlike_pods
 from tests.support.engine.objects import Json, claim_spec, device_request, gang
@@ -66,13 +65,6 @@ def test_each_gang_has_its_turn_before_one_has_its_second():
     assert snapshot.searched == frozenset()
 
 
-def test_what_the_namespace_asks_for_besides_starts():
-    world = two_nodes()
-    easy = gang("easy", 3, ONE, namespace="red", created=99.0)
-    snapshot = replace(world.snapshot(*unlike_pods(6, uncolourable()), easy), namespace_steps=4_000)
-    assert admitted(decide(snapshot, 0.0)) == {"easy"}
-
-
 def test_the_same_gang_of_another_namespace_is_searched_for_with_that_ones_steps():
     """Equal shapes are remembered together: that red's steps ended says nothing of blue's gang."""
     world, spec = two_nodes(), uncolourable()
@@ -102,7 +94,7 @@ def test_counting_refuses_nothing_that_a_search_finds(monkeypatch: pytest.Monkey
     monkeypatch.setattr(allocate, "COUNTED_SOON", 1)
     random = Random("counted")
     for number in range(300):
-        body = _Case(random).body()
+        body = RandomCase(random).body()
         monkeypatch.setattr(allocate, "COUNTED_AFTER", 1)
         counted = decide(replace(snapshot_of(body), search_steps=20_000), 0.0)
         monkeypatch.setattr(allocate, "COUNTED_AFTER", 0)

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import Engine, decide
-from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import GangRequest, Hold
 from fairlead.engine.types.plan import NodeDemand, Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import Autoscaling, BudgetState, FlavorQuota, FlavorSpec, NamespaceQuota, QueueSpec
@@ -70,12 +69,6 @@ def test_a_gang_that_lacks_devices_awaits_nodes_and_one_that_its_queues_limit_fo
     assert "Nodes are asked for since 1970-01-01T00:00:00Z" in str(reason(plan, "more"))
     more = next(each for each in plan.demand if each.name == "more")
     assert (more.mode, more.flavor, more.amounts, more.queue) == ("Visible", "gpu", (("gpu", 16),), "free")
-
-
-def test_two_gangs_that_their_queue_may_run_one_at_a_time_are_not_both_demand():
-    made = world(2, queues=(queue("org", limit=6), queue("a", parent="org"), queue("b", parent="org")))
-    plan = made.decide(asks("a", 4, 1, queue="a"), asks("b", 4, 1, queue="b"))
-    assert len(plan.demand) == 1
 
 
 def test_what_lacks_no_devices_is_no_demand():
@@ -182,13 +175,6 @@ def test_flavors_that_overlap_and_differ_in_mode_are_a_problem_with_the_next_ste
     (problem,) = [each for each in plan.problems if each.reason == "AutoscalingOverlaps"]
     assert problem.name == "gpu"
     assert "set the same mode in both, or Off in one" in problem.message
-
-
-def test_the_same_snapshot_gives_the_same_demand_and_simulated_futures_ask_for_none():
-    made, owner = reclaiming()
-    snapshot = made.snapshot(owner)
-    assert decide(snapshot, 0.0) == decide(snapshot, 0.0)
-    assert decide(snapshot.without_autoscaling(), 0.0).evictions
 
 
 def test_a_plan_that_asks_from_now_on_is_not_remembered_for_later():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.plan.search_turns import NAMESPACE_STEPS, TURN_S
+from fairlead.engine.plan.turns import NAMESPACE_STEPS, TURN_S
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
@@ -64,21 +64,3 @@ def test_each_kind_has_its_turn_before_one_has_its_second(monkeypatch: pytest.Mo
     assert considered[:2] == [{name(0), name(1), name(2)}, {name(3), name(4), name(5)}]
     assert {name(6), name(7)} <= considered[2]
     assert considered[3] == considered[0]
-
-
-def test_one_that_fits_starts_behind_many_that_never_do(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("fairlead.engine.plan.pending.SHAPES", 3)
-    fits = gang("fits", 1, ONE, namespace="red", created=99.0)
-    snapshot = replace(two_nodes().snapshot(*unlike_pods(8, NINE), fits), namespace_steps=NAMESPACE_STEPS)
-    found: list[set[str]] = []
-    for _ in range(3):
-        plan = decide(snapshot, 0.0)
-        found.append(admitted(plan))
-        snapshot = replace(snapshot, searched=frozenset(plan.searched))
-    assert found == [set(), set(), {"fits"}]
-
-
-def test_gangs_that_are_alike_are_one_kind():
-    gangs = [gang(f"g-{number}", 1, ONE, namespace="red", created=float(number)) for number in range(16)]
-    plan = decide(replace(two_nodes().snapshot(*gangs), namespace_steps=NAMESPACE_STEPS), 0.0)
-    assert len(plan.admissions) == 16

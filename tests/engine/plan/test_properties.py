@@ -5,110 +5,34 @@ A failure prints hypothesis' own reproduction. The judge of validity shares no c
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import PodRef
+from tests.support.decisions_draws import DRIVER, MODEL, Draws, Features
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
-DRIVER = names.DRIVER
-ISLAND = f"{DRIVER}/nvlinkDomain"
-MODEL = f'device.attributes["{DRIVER}"].productName'
-PROFILE = f'device.attributes["{DRIVER}"].profile'
-
+Cluster = tuple[World, list[list[GangRequest]]]
 RELAXED = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
-def devices(draw: st.DrawFn, minor: int) -> dict[str, Any]:
-    more: dict[str, Any] = {}
-    if draw(st.integers(0, 4)) == 0:
-        more["taints"] = [{"key": "xid", "effect": draw(st.sampled_from(["NoSchedule", "NoExecute"]))}]
-    if draw(st.integers(0, 3)) == 0:
-        more["allowMultipleAllocations"] = True
-    return gpu(
-        minor,
-        product=draw(st.sampled_from(["x", "y"])),
-        island=draw(st.sampled_from([None, 0, 1])),
-        memory=draw(st.sampled_from(["40Gi", "80Gi"])),
-        **more,
-    )
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    world = World()
-    for number in range(draw(st.integers(1, 3))):
-        labels = {"rack": str(draw(st.integers(0, 1)))}
-        if draw(st.integers(0, 2)) == 0:
-            parts = [mig_gpu(minor) for minor in range(draw(st.integers(1, 2)))]
-            every = [device for part, _ in parts for device in part]
-            world.add_node(f"node-{number}", every, counters=[entry for _, entry in parts], labels=labels)
-        else:
-            every = [draw(devices(minor)) for minor in range(draw(st.integers(0, 5)))]
-            world.add_node(f"node-{number}", every, labels=labels, allocatable={"cpu": str(draw(st.integers(2, 8)))})
-    if draw(st.booleans()):
-        roaming = [draw(devices(minor)) for minor in range(draw(st.integers(1, 2)))]
-        pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
-        spec = {"driver": DRIVER, "allNodes": True, "pool": pool, "devices": roaming}
-        world.add_slices([{"metadata": {"name": "net"}, "spec": spec}])
-    return world
-
-
-@st.composite
-def device_requests(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
-    more: dict[str, Any] = {}
-    if draw(st.integers(0, 3)) == 0:
-        more["tolerations"] = [{"key": "xid", "operator": "Exists"}]
-    if draw(st.integers(0, 3)) == 0:
-        more["capacity"] = {"requests": {"memory": draw(st.sampled_from(["20Gi", "60Gi"]))}}
-    if draw(st.integers(0, 3)) == 0:
-        profile = draw(st.sampled_from(["1g.10gb", "3g.40gb"]))
-        return device_request(draw(st.integers(1, 2)), device_class=MIG, cel=f'{PROFILE} == "{profile}"', **more)
-    cel = draw(st.sampled_from(["", f'{MODEL} == "x"', f'{MODEL} != "x"']))
-    wanted = device_request(draw(st.integers(1, 3)), cel=cel, **more)
-    if every and draw(st.integers(0, 7)) == 0:
-        del wanted["count"]
-        wanted["allocationMode"] = "All"
-    return wanted
-
-
-@st.composite
-def specs(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
-    requests = []
-    for _ in range(draw(st.integers(1, 2))):
-        if draw(st.integers(0, 3)) == 0:
-            options = [{"name": f"s{place}", **draw(device_requests(every=every))} for place in range(2)]
-            requests.append({"firstAvailable": options})
-        else:
-            requests.append(draw(device_requests(every=every)))
-    constraints = draw(st.sampled_from([[], [], [{"matchAttribute": ISLAND}], [{"distinctAttribute": ISLAND}]]))
-    return claim_spec(*requests, constraints=constraints)
-
-
-@st.composite
-def gangs(draw: st.DrawFn, *, every: bool = True) -> list[GangRequest]:
-    return [
-        gang(
-            f"g{number}",
-            draw(st.integers(1, 3)),
-            draw(specs(every=every)),
-            shared=draw(st.integers(0, 4)) == 0,
-            created=float(draw(st.integers(0, 2))),
-            priority=draw(st.integers(0, 1)),
-            queue=draw(st.sampled_from(["a", "b"])),
-            topology=draw(st.sampled_from([None, None, "required:rack", "preferred:rack"])),
-        )
-        for number in range(draw(st.integers(1, 4)))
-    ]
+def clusters(draw: st.DrawFn, *, plain: bool = False) -> tuple[World, list[list[GangRequest]]]:
+    """One to three nodes, and some rounds of gangs. `plain`: of one request without `All` each."""
+    random = draw(st.randoms(use_true_random=False))
+    draws, world = Draws(random, Features(mig=True, shared=True, taints=True, claims=not plain)), World()
+    for number in range(random.randint(1, 3)):
+        draws.add_node(world, f"node-{number}")
+    draws.add_roaming(world)
+    with_queues(world, None)
+    return world, [[draws.gang(world) for _ in range(random.randint(1, 4))] for _ in range(random.randint(2, 4))]
 
 
 def with_queues(world: World, limit: int | None) -> World:
@@ -121,8 +45,9 @@ def with_queues(world: World, limit: int | None) -> World:
 
 
 @RELAXED
-@given(world=worlds(), waiting=gangs(), limit=st.sampled_from([None, 2]))
-def test_a_decision_is_valid_whole_repeatable_and_final(world: World, waiting: list[GangRequest], limit: int | None):
+@given(cluster=clusters(), limit=st.sampled_from([None, 2]))
+def test_a_decision_is_valid_whole_repeatable_and_final(cluster: Cluster, limit: int | None):
+    world, (waiting, *_) = cluster
     with_queues(world, limit)
     before = _state(world)
     plan = world.decide(*waiting)
@@ -154,9 +79,10 @@ def test_a_decision_is_valid_whole_repeatable_and_final(world: World, waiting: l
 
 
 @RELAXED
-@given(world=worlds(), rounds=st.lists(gangs(), min_size=2, max_size=4), data=st.data())
-def test_what_is_kept_between_decisions_never_changes_a_plan(world: World, rounds: list[Any], data: st.DataObject):
+@given(cluster=clusters(), data=st.data())
+def test_what_is_kept_between_decisions_never_changes_a_plan(cluster: Cluster, data: st.DataObject):
     """The same tables fed for hours and a controller that has just started decide alike, whatever happened between."""
+    world, rounds = cluster
     for number, waiting in enumerate(rounds):
         plan = world.decide(*waiting)
         assert world.afresh().decide(*waiting) == plan
@@ -195,9 +121,9 @@ def _with_own_claims(entry: GangRequest, number: int) -> GangRequest:
 
 
 @RELAXED
-@given(world=worlds(), waiting=gangs(every=False))
-def test_what_fits_alone_still_fits_when_a_node_is_added(world: World, waiting: list[GangRequest]):
-    first = waiting[0]
+@given(cluster=clusters(plain=True))
+def test_what_fits_alone_still_fits_when_a_node_is_added(cluster: Cluster):
+    world, ((first, *_), *_) = cluster
     fitted = bool(world.decide(first).admissions)
     world.add_node("node-9", [gpu(0, product="x"), gpu(1, product="y")], labels={"rack": "9"})
     if fitted:
@@ -205,24 +131,29 @@ def test_what_fits_alone_still_fits_when_a_node_is_added(world: World, waiting: 
 
 
 @RELAXED
-@given(world=worlds(), waiting=gangs(), seed=st.randoms(use_true_random=False))
-def test_the_order_of_events_does_not_matter(world: World, waiting: list[GangRequest], seed: Any):
+@given(cluster=clusters(), seed=st.randoms(use_true_random=False))
+def test_the_order_of_events_does_not_matter(cluster: Cluster, seed: Random):
+    world, (waiting, *_) = cluster
     plan = world.decide(*waiting)
-    other = World()
+    other = with_queues(World(), None)
     nodes, slices, shuffled = list(world.node_json.items()), list(world.slice_json.values()), list(waiting)
     for heard in (nodes, slices, shuffled):
         seed.shuffle(heard)
     for name, body in nodes:
-        other.add_node(name, labels=body["metadata"]["labels"], allocatable=body["status"]["allocatable"])
+        other.add_node(
+            name, labels=body["metadata"]["labels"], allocatable=body["status"]["allocatable"], **body["spec"]
+        )
     other.add_slices(slices)
     again = other.decide(*shuffled)
     assert again.admissions == plan.admissions
 
 
 @RELAXED
-@given(world=worlds(), count=st.integers(1, 6), others=st.integers(0, 4))
-def test_the_fast_path_and_the_full_search_agree(world: World, count: int, others: int):
+@given(cluster=clusters(), count=st.integers(1, 6), others=st.integers(0, 4))
+def test_the_fast_path_and_the_full_search_agree(cluster: Cluster, count: int, others: int):
     """The same request, once plain and once with a constraint that every device satisfies, which needs the search."""
+    world, _ = cluster
+    world.queues = ()
     fillers = [gang(f"filler-{number}", 1, claim_spec(device_request())) for number in range(others)]
     world.carry_out(world.decide(*fillers), fillers)
     plain = claim_spec(device_request(count, cel=f'{MODEL} == "x"'))

@@ -11,8 +11,8 @@ from math import ceil
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from fairlead.engine.queues.fair_share import divide_tree
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 
 Demands = Mapping[str, Mapping[str, int]]

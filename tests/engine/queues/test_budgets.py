@@ -11,15 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import BudgetState, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.history.facts.snapshot_file import dump, load
-from fairlead.history.plans.canonical import reason
+from fairlead.history.recording.canonical import reason
 from tests.support.decisions_clusters import KINDS, Life
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, mig_gpu
@@ -203,15 +202,6 @@ def test_devices_that_no_flavor_takes_are_not_counted() -> None:
     assert made.decide(job("mine", 2, "a")).queues[0].gpus == 2
     made.flavors = (FlavorSpec(name="none", device_selector="false"),)
     assert made.decide(job("mine", 2, "a")).queues[0].gpus == 0
-
-
-def test_a_snapshot_that_is_written_down_has_its_budgets() -> None:
-    state = budget("noBorrow", spent=3, exhausts_at=12.5)
-    made = world(queue("a", budget=replace(state, spent=Fraction(22, 7))), queue("b", budget=budget(spent=None)))
-    known = made.snapshot(job("mine", 5, "a"))
-    loaded = load(dump(known, 20.0))
-    assert loaded.snapshot.queues == known.queues
-    assert decide(*loaded) == decide(known, 20.0)
 
 
 def test_random_clusters_with_budgets_decide_as_afresh_and_keep_to_them() -> None:

@@ -16,8 +16,8 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.kube import resource
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
@@ -190,12 +190,12 @@ def test_the_share_of_a_static_mig_device_is_its_larger_part(product: str, profi
 
 def joined(first: GangRequest, plan: Plan, name: str, queue: str) -> GangRequest:
     """Another gang whose pod uses the claim that the first was given."""
-    (given,) = [claim.allocation.to_json() for entry in plan.admissions for claim in entry.claims]
+    (given,) = [claim.allocation for entry in plan.admissions for claim in entry.claims]
     made = gang(name, 1, None, queue=queue, created=5.0)
     (claim,) = first.claims
     return replace(
         made,
-        claims=(replace(claim, allocation=msgspec.convert(given, resource.AllocationResult)),),
+        claims=(replace(claim, allocation=given),),
         members=tuple(replace(member, claims=(claim.key,)) for member in made.members),
     )
 
@@ -237,3 +237,16 @@ def test_what_is_published_no_more_costs_nothing_and_stops_no_gang():
     plan = world.decide(*left)
     assert plan.flavors[0].total == 2
     assert admitted(plan) == ["j1"]
+
+
+def test_a_gang_that_waits_counts_for_the_cheapest_that_it_could_get():
+    either = claim_spec({"firstAvailable": [device_request(8, name="eight"), device_request(2, name="two")]})
+    every = claim_spec({"deviceClassName": names.GPU_CLASS, "allocationMode": "All"})
+    made = World()
+    made.add_node("large", [gpu(minor) for minor in range(8)])
+    made.add_node("small", [gpu(minor) for minor in range(4)])
+    made.flavors, made.queues = (flavor(),), (queue("q", 1), queue("other"))
+    for spec, least in ((either, 2), (every, 4)):
+        plan = made.decide(gang("job", 1, spec, queue="q"))
+        assert [entry.reason.code for entry in plan.waiting] == [Code.OVER_LIMIT]
+        assert use(plan, "q")[1] == least

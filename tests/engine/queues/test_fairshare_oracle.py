@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.queues.fair_share import Claimant, divide
+from fairlead.engine.queues.fair_share import Claimant, QuotaError, divide
 from tests.engine.queues.forests import Forest, forests
 from tests.engine.queues.reference import exact, level, reference, shares_of
 from tests.support.engine.examples import examples
@@ -81,3 +81,13 @@ def test_a_tree_is_divided_from_the_roots_down(forest: Forest):
         asked = {name: amounts.get(flavor, 0) for name, amounts in forest.demands.items()}
         wanted = shares_of(forest.specs, asked, forest.totals[flavor], flavor, forest.k)
         assert {name: found[name, flavor] for name in wanted} == wanted
+
+
+def test_surplus_goes_to_the_higher_priority_down_to_its_last_unit():
+    queues = [Claimant(name=name, demand=5, priority=priority) for name, priority in (("a", 1), ("b", 1), ("c", 0))]
+    assert divide(7, queues)[0] == [4, 3, 0]
+
+
+def test_a_negative_number_is_refused_by_name():
+    with pytest.raises(QuotaError, match="Queue q: weight -1 is negative"):
+        divide(1, [Claimant(name="q", demand=1, weight=-1)])

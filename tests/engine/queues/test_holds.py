@@ -13,13 +13,11 @@ from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.reclaim.move_costs import movable
-from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.reclaim.protection import movable
+from fairlead.engine.types.gangs import GangRequest, Hold
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.history.facts.snapshot_file import dump, load
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
@@ -163,12 +161,3 @@ def test_what_if_shows_it_on_hold_and_what_resuming_its_queue_does(quick: bool) 
     before, after = found.before.starts["ml/held"], found.after.starts["ml/held"]
     assert (before.p50_s, before.never, "by alice" in before.on_hold) == (None, "", True)
     assert (after.p50_s, after.on_hold) == (0.0, "")
-
-
-def test_a_recorded_decision_keeps_the_holds() -> None:
-    made = world(queue("a", hold=EVICT), queue("b"), running=(job("one"),))
-    made.running["ml/one"] = replace(made.running["ml/one"], hold=HOLD)
-    snapshot = made.snapshot(job("held", queue="b", hold=HOLD))
-    again, now = load(dump(snapshot, 100.0))
-    assert decide(again, now) == decide(snapshot, 100.0)
-    assert again.gangs[0].hold == HOLD

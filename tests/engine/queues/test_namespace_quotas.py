@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
+from fairlead.engine.queues.limits import NamespaceQuotas
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code

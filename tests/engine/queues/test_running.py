@@ -13,11 +13,10 @@ from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.plan.running import RunningGangs
 from fairlead.engine.queues.charges import Charges
-from fairlead.engine.queues.tree import Queue, Tree
-from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember, RunningSequence
-from fairlead.engine.types.reasons import Reason
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.queues.tree import Tree
+from fairlead.engine.types.gangs import RunningGang, RunningMember, RunningSequence
 from fairlead.engine.types.settings import FlavorSpec, QueueSpec
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
 from tests.support.engine.objects import gpu
@@ -114,26 +113,6 @@ def test_what_is_kept_is_what_counting_anew_gives(seed: int, told: bool):
         anew = RunningGangs(inventory, tree, charges)
         anew.update(tuple(replace(gang) for gang in snapshot))
         assert by_change == seen(anew, tree, now)
-
-
-def test_only_what_changed_is_counted(monkeypatch: pytest.MonkeyPatch):
-    inventory, tree = Inventory(), Tree(QUEUES)
-    random = Random(0)
-    gangs = [running(random, number, f"claim-{number}") for number in range(50)]
-    kept = RunningGangs(inventory, tree, Charges((), Selectors()))
-    kept.update(tuple(gangs))
-    counted: list[str] = []
-    resolve = tree.resolve
-
-    def count(gang: GangRequest | RunningGang) -> Queue | Reason:
-        counted.append(gang.id)
-        return resolve(gang)
-
-    monkeypatch.setattr(tree, "resolve", count)
-    gangs[7] = replace(gangs[7], priority=9)
-    inventory.set_claim(allocated("claim-3", "gpu-0"))
-    kept.update(tuple(gangs))
-    assert sorted(counted) == ["ml/g3", "ml/g7"]
 
 
 class Sequence(RunningSequence):

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.plan.memory import Memory
-from fairlead.engine.plan.session import Session
+from fairlead.engine.plan.session import Memory, Session
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import PodRef
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
@@ -54,7 +53,7 @@ def with_uids_of_claims(each: GangRequest) -> GangRequest:
 
 def state(session: Session, statement: Statement) -> dict[str, Any]:
     """All that a statement may change, without counts that are zero."""
-    ledger = {name: nonzero(getattr(statement.ledger, name)) for name in statement.ledger.__slots__}
+    ledger = {name: nonzero(getattr(statement.ledger, name)) for name in vars(statement.ledger)}
     queues = {name: (nonzero(queue.used), nonzero(queue.releasing), queue.devices) for name, queue in tree(session)}
     return {"ledger": ledger, "queues": queues}
 

@@ -1,6 +1,6 @@
 """What holds of fair shares in any tree, however deep, in several flavors at once; and how far whole units bend it.
 
-Where a property is bent by whole units, the bound here is what `docs/queues.md` promises: a unit for each level of the tree.
+Where a property is bent by whole units, the bound here is what `docs/fair-share.md` promises: a unit for each level of the tree.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.engine.queues.tree import Queue
-from fairlead.engine.types.amounts import Amount
+from fairlead.engine.reclaim.policy import Rule, may_reclaim
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
+from fairlead.engine.types.values import Amount
 from tests.engine.queues.forests import Forest, forests
 from tests.support.engine.examples import examples
 
@@ -150,3 +151,22 @@ def test_a_queue_that_asks_for_more_takes_it_from_others_and_gives_them_nothing(
         if not forest.within(name, queue):
             assert share <= before[queue, which] + forest.depth(queue) * (which == flavor)
     assert after[name, flavor] >= before[name, flavor] - forest.depth(name)
+
+
+@given(forest=forests(), data=st.data())
+@MANY
+def test_a_share_taken_by_fairness_cannot_be_lost_to_the_same_victim(forest: Forest, data: st.DataObject):
+    tree = forest.tree()
+    flavor = data.draw(st.sampled_from(sorted(forest.totals)))
+    leaves = [queue for queue in tree.queues.values() if not queue.children]
+    for queue in leaves:
+        queue.charge({flavor: data.draw(st.integers(0, 12))}, 0)
+    taker, giver = data.draw(st.sampled_from(leaves)), data.draw(st.sampled_from(leaves))
+    one = {flavor: data.draw(st.integers(1, 3))}
+    verdict = may_reclaim(taker, one, giver, one)
+    if verdict and verdict.rule is Rule.FAIRNESS:
+        assert giver.used[flavor] - one[flavor] >= giver.deserved(flavor)
+        giver.charge(one, 0, -1)
+        taker.charge(one, 0)
+        back = may_reclaim(giver, one, taker, one)
+        assert not back or back.rule is Rule.GUARANTEE

@@ -101,13 +101,6 @@ def test_a_status_is_written_at_most_once_a_minute_and_only_for_what_changed():
     assert 50 <= writes <= 60
 
 
-def test_decisions_see_the_same_queues_until_there_is_something_new():
-    memory = begun()
-    memory.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
-    shown = memory.with_past_usage(SPECS, 1000.0)
-    assert memory.with_past_usage(SPECS, 1030.0) is shown
-
-
 def test_a_queue_that_is_made_anew_begins_anew():
     memory = begun(remembered={"uid-a": RememberedUsage(parts={"gpu": 0.5}, at=1000.0)})
     assert memory.with_past_usage(SPECS, 1000.0)[0].past_usage == {"gpu": 0.5}
@@ -142,49 +135,3 @@ def test_a_successor_whose_clock_is_behind_takes_over_without_loss_or_gain():
     said = memory.to_write("uid-a", now + WRITE_S)
     assert said is not None
     assert said.at == now + WRITE_S
-
-
-def test_the_clock_may_go_back_and_forth_and_back_between_any_two_looks():
-    memory = begun()
-    memory.note(SPECS, uses(a=10), TOTALS, 1e9)
-    now, before = 1e9, 0.0
-    for number in range(50):
-        now += (-3 * DAY, 5 * DAY, 60.0)[number % 3]
-        memory.tick(now)
-        memory.note(SPECS, uses(a=10), TOTALS, now)
-        after = past(memory, now + WRITE_S * number)["a"]
-        assert before - 0.001 <= after <= min(1.0, before + GAP_MAX_S / DAY)
-        before = after
-
-
-def test_a_queue_that_holds_the_same_for_long_is_written_no_more():
-    memory = begun(half_life_s=3600.0)
-    memory.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
-    writes = [0] * 48
-    for hour in range(48):
-        for second in range(0, 3600, 60):
-            now = 1060.0 + hour * 3600 + second
-            for name in memory.tick(now):
-                said = memory.to_write(f"uid-{name}", now)
-                assert said is not None
-                memory.written(f"uid-{name}", said)
-                writes[hour] += 1
-    assert writes[0] > 30
-    assert sum(writes[24:]) == 0
-
-
-def test_writes_are_bounded_by_queues_and_not_by_what_happens_in_them():
-    """An hour in which every queue's use changes with each of thousands of decisions."""
-    specs = tuple(QueueSpec(name=f"q{number}", uid=f"uid-q{number}") for number in range(20))
-    memory = begun(remembered={spec.uid: RememberedUsage(parts={}, at=0.0) for spec in specs}, half_life_s=600.0)
-    writes: list[str] = []
-    for second in range(3600):
-        now = 1e9 + second
-        held = {spec.name: (second * 7 + number) % 11 for number, spec in enumerate(specs)}
-        memory.note(specs, uses(**held), TOTALS, now)
-        for name in memory.tick(now):
-            said = memory.to_write(f"uid-{name}", now)
-            assert said is not None
-            memory.written(f"uid-{name}", said)
-            writes.append(name)
-    assert all(writes.count(spec.name) <= 60 for spec in specs)

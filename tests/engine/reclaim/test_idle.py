@@ -14,7 +14,6 @@ from fairlead.engine.types.gangs import GangRequest, IdleSpan
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, IdlePolicy, QueueSpec
-from fairlead.history.facts.snapshot_file import dump, load
 from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
@@ -166,22 +165,3 @@ def test_a_suspended_gang_within_what_its_queue_deserves_stays() -> None:
     )
     plan = at(made, ACTS, job("theirs", 5, "b"))
     assert (plan.evictions, plan.admissions) == ((), ())
-
-
-def test_deciding_on_the_outcome_and_afresh_changes_nothing() -> None:
-    made = full("suspendBorrowing")
-    theirs = job("theirs", 2, "b")
-    plan = at(made, ACTS, theirs)
-    made.now = ACTS
-    assert decide(made.afresh().snapshot(theirs), ACTS) == plan
-    left = made.carry_out(plan, (theirs,))
-    assert at(made, ACTS, *left).evictions == ()
-
-
-def test_a_snapshot_that_is_written_down_has_idle_gangs_and_policies() -> None:
-    made = full("evict")
-    made.running["ml/job0"] = replace(made.running["ml/job0"], idle=replace(SPAN, noticed=None))
-    known = made.snapshot(job("theirs", 2, "b"))
-    loaded = load(dump(known, ACTS))
-    assert (loaded.snapshot.queues, tuple(loaded.snapshot.running)) == (known.queues, known.running)
-    assert decide(*loaded) == decide(known, ACTS)

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import DisruptionBudget, QueueSpec
+from fairlead.engine.types.values import DeviceRef
 from tests.engine.reclaim.test_reclaim_properties import (
     FLAVOR,
     RELAXED,
@@ -77,10 +77,7 @@ def lawful(world: World, plan: Plan, gangs: list[GangRequest]) -> None:
 def come_back(world: World, plan: Plan, gangs: list[GangRequest]) -> None:
     """A moved gang whose pods are there again gets its own devices; only a gang that could evict it at once may take them."""
     by_id = {each.id: each for each in gangs}
-    given = {
-        each.id: {result.device for claim in each.claims for result in claim.allocation.results}
-        for each in plan.admissions
-    }
+    given = {each.id: {device for claim in each.claims for device in claim.devices} for each in plan.admissions}
     helped = {each.id for each in plan.reservations if each.kind == "Preemptor"} | set(given)
     for gang_id in set(world.moving) & set(by_id):
         if gang_id in given:

@@ -12,8 +12,8 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code
-from fairlead.engine.types.references import DeviceRef
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import DeviceRef
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of, nodes_of
 
@@ -78,22 +78,6 @@ def test_a_gang_of_lower_priority_moves_so_that_a_large_one_fits() -> None:
     assert moved.reason.code is Code.MOVED
     assert plan.waiting[0].reason.code is Code.MAKING_ROOM
     assert plan.reservations[0].kind == "Preemptor"
-
-
-def test_the_whole_plan_ends_with_both_placed() -> None:
-    world = fragmented()
-    finish(world, [ask("large", 8, priority=1)])
-    held = {each.name: {member.node for member in each.members} for each in world.running.values()}
-    assert held.keys() == {"g0", "g1", "large"}
-    assert held["g0"] == held["g1"]
-    assert not world.moving
-
-
-def test_nothing_moves_where_gangs_do_not_say_that_they_may() -> None:
-    world = fragmented(movable=False)
-    assert not world.decide(ask("large", 8, priority=1)).evictions or not moves(
-        world.decide(ask("large", 8, priority=1))
-    )
 
 
 def test_a_move_comes_before_an_eviction_for_good() -> None:
@@ -161,16 +145,6 @@ def test_not_within_its_min_runtime_and_so_not_twice_within_it() -> None:
     assert not plan.evictions
     assert plan.due == 2000.0
     world.now = 2000.0
-    assert moves(world.decide(ask("large", 8, priority=1)))
-
-
-def test_not_before_it_has_run_for_as_long_as_it_takes_to_start_again() -> None:
-    world = fragmented()
-    for key, running in world.running.items():
-        world.running[key] = replace(running, started=900.0, restart_s=120.0)
-    plan = world.decide(ask("large", 8, priority=1))
-    assert not moves(plan)
-    world.running = {key: replace(each, restart_s=100.0) for key, each in world.running.items()}
     assert moves(world.decide(ask("large", 8, priority=1)))
 
 
@@ -334,19 +308,6 @@ def test_its_queue_stays_charged_while_it_moves_and_no_other_takes_its_share() -
     assert [each.name for each in plan.admissions] == [back[0].name]
 
 
-def test_the_place_is_kept_from_others_until_it_is_taken() -> None:
-    world = fragmented()
-    large = ask("large", 8, priority=1)
-    plan = world.decide(large)
-    gangs = world.carry_out(plan, [large])
-    small = [ask(f"s{number}", 1, priority=5) for number in range(8)]
-    plan = world.decide(*gangs, *small)
-    held = {device for held in world.moving.values() for device in held.devices()}
-    given = {result.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results}
-    assert held
-    assert not held & given
-
-
 # -- nodes that go ---------------------------------------------------------------------------------------------------
 
 
@@ -384,16 +345,3 @@ def test_no_new_gang_starts_on_a_node_that_goes_whatever_it_tolerates() -> None:
     )
     plan = world.decide(tolerant)
     assert nodes_of(plan, "tolerant") == ["n1"]
-
-
-def test_a_gang_that_may_not_move_stays_on_a_node_that_goes() -> None:
-    world = fragmented(movable=False)
-    announce(world, "n0")
-    assert not world.decide().evictions
-
-
-def test_the_same_snapshot_gives_the_same_moves() -> None:
-    world = fragmented(nodes=6)
-    large = ask("large", 8, priority=1)
-    plan = world.decide(large)
-    assert decide(world.afresh().snapshot(large), world.now) == plan

@@ -195,7 +195,7 @@ def nobody_below_deserved(world: World, plan: Plan, gangs: list[GangRequest]) ->
     deserved = {queue.name: sum(quota.deserved for quota in queue.quotas) for queue in world.queues}
     parents = {queue.name: queue.parent for queue in world.queues}
     for admission in plan.admissions:
-        more = sum(len(claim.allocation.results) for claim in admission.claims)
+        more = sum(len(claim.allocation.devices.results) for claim in admission.claims)
         step: str | None = admission.queue
         while step is not None:
             before[step] += more

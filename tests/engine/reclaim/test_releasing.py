@@ -128,15 +128,6 @@ def test_it_is_given_once_its_node_has_released_it_and_not_before() -> None:
     assert len(world.decide(preemptors("reclaims")).admissions) == 1
 
 
-def test_where_nothing_else_runs_the_reason_is_the_same() -> None:
-    world = World()
-    world.now = NOW
-    world.add_node("n", [releasing(gpu(0))])
-    (waiting,) = world.decide(gang("new", 1, ONE)).waiting
-    assert waiting.reason.code is Code.COMING_FREE
-    assert waiting.reason.could_ever_fit
-
-
 def test_what_is_too_few_all_the_same_counts_it_as_being_released() -> None:
     world, _ = full(4, priority=9)
     delete_by_force(world, "run-2", count=4)
@@ -172,7 +163,7 @@ def test_of_a_gpu_cut_on_demand_what_does_not_overlap_is_given() -> None:
         for number in (0, 1)
     ]
     plan = world.decide(*half)
-    assert [each.claims[0].allocation.results[0].device.device for each in plan.admissions] == ["gpu-0-mig-3g-40gb-0"]
+    assert [each.claims[0].allocation.devices.results[0].device for each in plan.admissions] == ["gpu-0-mig-3g-40gb-0"]
     assert [each.reason.code for each in plan.waiting] == [Code.COMING_FREE]
     assert world.decide(gang("whole", 1, ONE)).waiting[0].reason.code is Code.COMING_FREE
 

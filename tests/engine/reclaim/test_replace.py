@@ -133,7 +133,7 @@ def test_a_broken_gang_waits_again_with_its_age_and_gets_sound_devices():
     young = gang("young", 2, ONE, queue="q", created=8.0)
     plan = made.decide(young, *again)
     assert [entry.name for entry in plan.admissions] == ["team"]
-    devices = {result.device.device for claim in plan.admissions[0].claims for result in claim.allocation.results}
+    devices = {result.device for claim in plan.admissions[0].claims for result in claim.allocation.devices.results}
     assert "gpu-0" not in devices
 
 

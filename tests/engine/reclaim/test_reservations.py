@@ -6,9 +6,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.plan.memory import Memory
 from fairlead.engine.plan.postfilter import PostFilter
-from fairlead.engine.plan.session import Session
+from fairlead.engine.plan.session import Memory, Session
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu

@@ -13,7 +13,7 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
 from fairlead.history.recording.reader import Reader
-from fairlead.history.replay.verify import Counts, differences
+from fairlead.history.recording.verify import Counts, differences
 from fairlead.kube import timestamps
 from fairlead.kube.resources import CRDS, PODS, Raw, Resource
 from fairlead.kube.store import Change

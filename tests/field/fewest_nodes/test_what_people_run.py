@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.pods import Demand, Workload
 from fairlead.engine.types.settings import QueueSpec
-from fairlead.engine.types.workload import Demand, Workload
 from fairlead.kube.objects import LabelSelector
 from tests.engine.placement.test_models import A100, H100, L40S
 from tests.engine.placement.test_models import cluster as of_models

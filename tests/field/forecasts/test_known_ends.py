@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.engine.forecast.calibration import Calibration, Outcome
-from fairlead.engine.forecast.forecast import forecast
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast, forecast
 from fairlead.engine.forecast.run_times import GangKey, RunRecord, RunTimes
-from fairlead.engine.forecast.simulation import LEAVING_S, Submissions
+from fairlead.engine.forecast.simulation import LEAVING_S
+from fairlead.engine.forecast.submissions import Submissions
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.types.reasons import Code, Reason
 from tests.support.engine.objects import claim_spec, device_request, gang

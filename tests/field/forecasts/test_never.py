@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from fairlead.api import names
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.controller.report.forecasts import forecast_text
-from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.forecast.forecast import forecast
-from fairlead.engine.forecast.gang_forecast import GangForecast
-from fairlead.engine.forecast.pace import at_pace
+from fairlead.engine.explain.explainer import explanation
+from fairlead.engine.forecast.forecast import GangForecast, forecast
+from fairlead.engine.forecast.pending_window import at_pace
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, compare
 from fairlead.engine.plan.decide import decide

@@ -20,21 +20,6 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         yield made
 
 
-async def test_the_gang_names_the_node_that_is_lost_until_it_is_back(bench: Bench) -> None:
-    await bench.template("eight", 8)
-    node = bench.cluster.nodes["h2"]
-    async with bench.controller():
-        pods = await bench.gang("train", 2, template="eight")
-        await bench.until(lambda: bench.running(pods), "both members run")
-        await node.stop_kubelet()
-        await bench.until(lambda: bench.status("train").get("reason") == "NodeLost", "the gang says so")
-        message = bench.status("train")["message"]
-        assert "1 member is on node h2, which has not answered since 20" in message
-        assert "back, deleted, or tainted node.kubernetes.io/out-of-service" in message
-        await node.start_kubelet()
-        await bench.until(lambda: bench.status("train").get("reason") != "NodeLost", "it is back")
-
-
 async def test_its_other_members_give_their_devices_back_after_the_queues_time(bench: Bench) -> None:
     """The gang that waits gets them; the lost member keeps its own, since its container may run."""
     await bench.template("eight", 8)

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api.bounds import read_bounds
 from fairlead.api.queue import QueueSpec
 from fairlead.controller.book.shown import SchedulingState
-from fairlead.controller.gangs.held.lost_nodes import OUT_OF_SERVICE, lost_nodes, overdue
+from fairlead.controller.gangs.held.leaving import OUT_OF_SERVICE, lost_nodes, overdue
 from fairlead.controller.report.gang_phase import PhaseSummary, summarize
 from fairlead.kube import core, timestamps
 from tests.controller.gangs.test_membership import gang, job, members

@@ -32,7 +32,7 @@ def devices(document: Json, *, gpus: int) -> int | None:
     plan = world.decide(*asked(document))
     if plan.waiting:
         return None
-    return sum(len(claim.allocation.results) for each in plan.admissions for claim in each.claims)
+    return sum(len(claim.allocation.devices.results) for each in plan.admissions for claim in each.claims)
 
 
 @pytest.mark.parametrize(

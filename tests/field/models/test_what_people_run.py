@@ -13,8 +13,7 @@ from fairlead.api import names
 from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import Code
-from fairlead.ui.what_if.priorities import Priorities
-from fairlead.ui.what_if.workloads import gangs
+from fairlead.ui.what_if.workloads import Priorities, gangs
 from fairlead.webhook.offline import World as Offline
 from tests.engine.placement.test_models import A100, H100, L40S, cluster, models, reason
 from tests.support.engine.world import World

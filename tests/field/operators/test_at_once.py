@@ -126,16 +126,6 @@ async def test_a_device_that_is_drained_and_undrained(bench: Bench) -> None:
     await at_once(bench, "undrain", bench.client.delete(rules, "noschedule"), runs(bench, "one"))
 
 
-async def test_a_limit_that_is_set_and_raised(bench: Bench) -> None:
-    def limit(most: int | None) -> Json:
-        return {"spec": {"flavors": [{"flavor": "gpu", "deserved": 8, "limit": most}]}}
-
-    await bench.client.patch(QUEUES, NAMESPACE, limit(8))
-    await pods(bench, "one", "two")
-    await bench.until(lambda: bool(bench.status("two").get("message")) or bench.running(["two"]), "one waits")
-    await at_once(bench, "limit", bench.client.patch(QUEUES, NAMESPACE, limit(16)), runs(bench, "one", "two"))
-
-
 @pytest.mark.parametrize("who", ["queue", "policy"])
 async def test_a_bound_of_what_protects_victims(bench: Bench, who: str) -> None:
     await pods(bench, "one", "two", annotations=LONG)

@@ -65,16 +65,3 @@ async def test_the_nodes_that_a_gang_lacks_in_its_pool_are_made_and_it_starts_wh
     assert scaler.made == ["p2", "p3"], "two nodes, and no third"
     placed = {pod.spec.node_name for name in pods if (pod := bench.get(name)) is not None}
     assert placed == {"p1", "p2", "p3"}
-
-
-async def test_a_label_that_no_pool_has_makes_no_node_and_no_date(bench: Bench):
-    scaler = autoscaler(bench)
-    async with scaler.running(), bench.controller():
-        await bench.gang("wrong", 1, template="eight", nodeSelector={POOL: "h1000"})
-        await bench.until(lambda: bench.status("wrong").get("reason") == "NoSuitableNode", "its status says so")
-        status = bench.status("wrong")
-        assert f"node selector {POOL}=h1000" in status["message"]
-        assert status["why"]["couldEverFit"] is False
-        assert "nodesAwaited" not in status
-        assert await scaler.estimate() == 0
-    assert scaler.made == []

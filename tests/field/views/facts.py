@@ -103,179 +103,141 @@ HOLD = r"on hold by (\w+ since \S+Z)"
 ANY = tuple[Read, ...]
 
 
-def of(**reads: Any) -> ANY:
-    """Readings by view: the name there, or with how it is read."""
-    return tuple(Read(view, *(found if isinstance(found, tuple) else (found,))) for view, found in reads.items())
+def of(alike: str = "", /, **reads: Any) -> ANY:
+    """Readings by view: the name there, or with how it is read. `alike`: a name, and the views that have the fact under it as it is."""
+    name, *views = alike.split() or [""]
+    found = dict.fromkeys(views, name) | reads
+    return tuple(Read(view, *(read if isinstance(read, tuple) else (read,))) for view, read in found.items())
+
+
+def read_by(get: Callable[[Any], Any], **names: str) -> dict[str, Any]:
+    """Views that have it in a text of this form."""
+    return {view: (name, get) for view, name in names.items()}
 
 
 def waits(seen: GangSeen) -> bool:
     return seen.engine is not None
 
 
+FIRST = number(r"(\d+)")
+WHY = {"table": "WHY", "page_of_all": "Why"}
+PODS = {"table": "PODS", "explained": "Pods", "page": "pods run", "page_of_all": "Pods"}
+
 GANG: tuple[Fact, ...] = (
     Fact(
         "phase",
         of(
-            status="phase",
-            listed="phase",
+            "phase status listed page snapshot",
             table="PHASE",
-            explained=("headline", word(r"gang \S+: (\w+)")),
-            page="phase",
             page_of_all="Phase",
-            snapshot="phase",
+            explained=("headline", word(r"gang \S+: (\w+)")),
         ),
     ),
     Fact(
         "queue",
         of(
-            status="queue",
+            "queue status listed page snapshot what_if",
             engine=("queue", lambda name: name or UNSAID),
-            listed="queue",
             table="QUEUE",
-            explained=("headline", word(r"in queue (\S+?),? ", otherwise="")),
-            page="queue",
             page_of_all="Queue",
-            snapshot="queue",
-            what_if="queue",
+            explained=("headline", word(r"in queue (\S+?),? ", otherwise="")),
         ),
     ),
     Fact(
         "position",
         of(
-            status="position",
+            "position status listed snapshot",
             engine="place",
-            listed="position",
-            table=("POS", number(r"(\d+)")),
-            snapshot="position",
             explained=("headline", number(r"(\d+)\w\w in line")),
-            page=("position", number(r"(\d+)")),
-            page_of_all=("Position", number(r"(\d+)")),
+            **read_by(FIRST, table="POS", page="position", page_of_all="Position"),
         ),
     ),
     Fact(
         "members of its size that run",
         (
-            *of(
-                status="ready",
-                listed="ready",
-                table=("PODS", pair(0)),
-                explained=("Pods", pair(0)),
-                page=("pods run", pair(0)),
-                page_of_all=("Pods", pair(0)),
-                snapshot="ready",
-            ),
+            *of("ready status listed snapshot", **read_by(pair(0), **PODS)),
             Read("status", "message", number(r"(\d+) of \d+ members run", otherwise=UNSAID)),
         ),
     ),
     Fact(
         "its size",
         (
-            *of(
-                spec="size",
-                listed="size",
-                table=("PODS", pair(1)),
-                explained=("Pods", pair(1)),
-                page=("pods run", pair(1)),
-                page_of_all=("Pods", pair(1)),
-                snapshot="size",
-            ),
+            *of("size spec listed snapshot", **read_by(pair(1), **PODS)),
             Read("status", "message", number(r"\d+ of (\d+) members (?:run|exist)", otherwise=UNSAID)),
         ),
     ),
     Fact(
         "members that exist",
         (
-            *of(made="pods", status="members", listed="members", explained=("Pods", number(r"(\d+) exist"))),
+            *of("members status listed", made="pods", explained=("Pods", number(r"(\d+) exist"))),
             Read("status", "message", number(r"(\d+) of \d+ members exist(?!.* leaving )", otherwise=UNSAID)),
         ),
     ),
     Fact(
         "nodes",
         of(
-            made="nodes",
-            status="nodes",
-            listed="nodes",
+            "nodes made status listed snapshot",
             table=("NODES", listed_names),
             explained=("Pods", lambda text: listed_names(text.partition("; on ")[2])),
-            snapshot="nodes",
         ),
     ),
     Fact(
         "age",
-        of(made="age", status=("queuedTime", lambda at: NOW - timestamps.parse(at)), listed="age_s", snapshot="age_s"),
+        of("age_s listed snapshot", made="age", status=("queuedTime", lambda at: NOW - timestamps.parse(at))),
     ),
-    Fact("age in words", of(made=("age", age), table="AGE", page="age", page_of_all="Age")),
+    Fact("age in words", of("age page", made=("age", age), table="AGE", page_of_all="Age")),
     Fact(
         "how long it waits",
-        of(made=("age", age), status=("waitSeconds", age), explained="Waited"),
+        of(explained="Waited", **read_by(age, made="age", status="waitSeconds")),
         lambda seen: seen.phase in {"Waiting", "Gathering"},
     ),
     Fact(
         "devices that it holds, parts apart",
         of(
-            made="devices",
+            "devices made",
             status=("models", lambda said: held(said["held"])),
             explained=("Models", lambda text: held(re.findall(r"\d+ × [^,;]+", text))),
         ),
         lambda seen: bool(seen.made["devices"]) and seen.phase in {"Running", "Admitted"},
     ),
-    Fact(
-        "reason",
-        of(
-            status="reason",
-            engine="code",
-            listed="reason",
-            explained=("headline", word(r"\((\w+)\)$")),
-            snapshot="reason",
-        ),
-    ),
+    Fact("reason", of("reason status listed snapshot", engine="code", explained=("headline", word(r"\((\w+)\)$")))),
     Fact(
         "why it waits",
         of(
+            "why listed snapshot",
             engine="message",
             status=("why", lambda why: why["message"]),
-            listed="why",
-            table=("WHY", after_colon),
-            page_of_all=("Why", after_colon),
             explained=("What blocks it", without_time_left),
-            snapshot="why",
+            **read_by(after_colon, **WHY),
         ),
         waits,
     ),
-    Fact("what its line says", of(listed="why", table=("WHY", after_colon), page_of_all=("Why", after_colon))),
+    Fact("what its line says", of("why listed", **read_by(after_colon, **WHY))),
     Fact(
         "that it never starts",
         of(
-            engine="never",
+            "never engine forecast what_if",
             status=("forecast", lambda said: bool((said or {}).get("never"))),
-            forecast="never",
-            what_if="never",
-            listed=("forecast", never),
-            table=("FORECAST", never),
-            page=("forecast", never),
-            page_of_all=("Forecast", never),
             events=("forecast", lambda said: any("it cannot run" in text for text in said)),
+            **read_by(never, listed="forecast", table="FORECAST", page="forecast", page_of_all="Forecast"),
         ),
         waits,
     ),
     Fact(
         "when it starts",
         of(
-            forecast="start",
+            "start forecast what_if",
             status=("forecast", start),
-            what_if="start",
-            explained=("Forecast of its start", start_in_words),
-            events=("forecast", start_in_words),
+            **read_by(start_in_words, explained="Forecast of its start", events="forecast"),
         ),
         waits,
     ),
     Fact(
         "when it starts, in words",
         of(
+            "forecast listed page",
             forecast=("start", lambda at: in_words(*at)),
-            listed="forecast",
             table="FORECAST",
-            page="forecast",
             page_of_all="Forecast",
         ),
         lambda seen: waits(seen) and not seen.engine["never"],
@@ -283,48 +245,42 @@ GANG: tuple[Fact, ...] = (
     Fact(
         "when it is evicted",
         of(
-            made="evicted_at",
-            status=("is Evicting", word(EVICTION)),
-            listed=("why", word(EVICTION)),
-            table=("WHY", word(EVICTION)),
-            page_of_all=("Why", word(EVICTION)),
-            explained=("Why", word(EVICTION)),
+            "evicted_at made",
+            **read_by(word(EVICTION), status="is Evicting", listed="why", explained="Why", **WHY),
         ),
         lambda seen: seen.made["evicted_at"] is not None,
     ),
     Fact(
         "by whom it is held, since when",
         of(
-            made="hold",
-            status=("is OnHold", word(HOLD)),
-            engine=("message", word(HOLD)),
-            listed=("why", word(HOLD)),
-            forecast=("because", word(HOLD)),
-            what_if=("on_hold", word(HOLD)),
-            explained=("What blocks it", word(HOLD)),
-            events=("said", word(HOLD)),
+            "hold made",
+            **read_by(
+                word(HOLD),
+                status="is OnHold",
+                engine="message",
+                listed="why",
+                forecast="because",
+                what_if="on_hold",
+                explained="What blocks it",
+                events="said",
+            ),
         ),
         lambda seen: seen.status["reason"] == "OnHold",
     ),
 )
 
 
+def counted(word_: str) -> dict[str, Any]:
+    """How many gangs of a queue, where that stands in a sentence."""
+    return read_by(number(rf"(\d+) {word_}"), explained="headline", page="counts")
+
+
 QUEUE: tuple[Fact, ...] = (
-    Fact("places", of(status="places", made="places")),
+    Fact("places", of("places status made")),
     Fact(
         "gangs that wait",
         (
-            *of(
-                status="waiting",
-                made="waiting",
-                listed="waiting",
-                table=("WAITING", number(r"(\d+)")),
-                series="waiting",
-                snapshot="waiting",
-                explained=("headline", number(r"(\d+) waiting")),
-                page=("counts", number(r"(\d+) waiting")),
-                what_if="waiting",
-            ),
+            *of("waiting status made listed series snapshot what_if", table=("WAITING", FIRST), **counted("waiting")),
             Read("series", "by reason"),
             Read("explained", "Waiting, in order", lambda lines: len(lines or ())),
         ),
@@ -333,15 +289,10 @@ QUEUE: tuple[Fact, ...] = (
         "gangs that run",
         (
             *of(
-                status="running",
-                made="running",
-                listed="running",
-                table=("RUNNING", number(r"(\d+)")),
+                "running status made listed snapshot what_if",
                 series="admitted",
-                snapshot="running",
-                explained=("headline", number(r"(\d+) running")),
-                page=("counts", number(r"(\d+) running")),
-                what_if="running",
+                table=("RUNNING", FIRST),
+                **counted("running"),
             ),
             Read("explained", "Running", lambda lines: len(lines or ())),
         ),
@@ -349,12 +300,9 @@ QUEUE: tuple[Fact, ...] = (
     Fact(
         "what it uses",
         of(
+            "used listed series snapshot what_if",
             status="allocated of gpu",
-            listed="used",
             table="USED",
-            series="used",
-            snapshot="used",
-            what_if="used",
             explained=("Shares", word(r"uses (\S+) of")),
             page=("figures", word(r"(\S+) used")),
         ),
@@ -362,10 +310,9 @@ QUEUE: tuple[Fact, ...] = (
     Fact(
         "its fair share",
         of(
+            "fair_share listed snapshot",
             status="fairShare of gpu",
-            listed="fair_share",
             table="FAIR SHARE",
-            snapshot="fair_share",
             what_if="fair",
             explained=("Shares", word(r"fair share of (\w+)")),
             page=("figures", word(r"(\S+) fair share")),
@@ -374,10 +321,9 @@ QUEUE: tuple[Fact, ...] = (
     Fact(
         "what it asks for",
         of(
+            "demand listed snapshot",
             status="demand of gpu",
-            listed="demand",
             table="ASKED",
-            snapshot="demand",
             explained=("Shares", word(r"asks for (\w+)")),
             page=("figures", word(r"(\S+) demand")),
         ),
@@ -385,11 +331,10 @@ QUEUE: tuple[Fact, ...] = (
     Fact(
         "by whom it is held, since when",
         of(
-            made="hold",
-            status=("is OnHold", word(HOLD, otherwise=None)),
-            listed=("hold", word(HOLD, otherwise=None)),
-            explained=("On hold", word(HOLD, otherwise=None)),
-            snapshot=("hold", word(HOLD, otherwise=None)),
+            "hold made",
+            **read_by(
+                word(HOLD, otherwise=None), status="is OnHold", listed="hold", explained="On hold", snapshot="hold"
+            ),
         ),
     ),
 )
@@ -397,47 +342,20 @@ QUEUE: tuple[Fact, ...] = (
 
 
 CLUSTER: tuple[Fact, ...] = (
-    Fact(
-        "GPUs, one that is cut once",
-        of(made="GPUs", map="GPUs", page="GPUs", top="GPUs", snapshot="GPUs", what_if="GPUs"),
-    ),
-    Fact(
-        "GPUs with a claim on them or on a part of them",
-        of(made="held", map="held", page="held", top="held", snapshot="held", what_if="held"),
-    ),
-    Fact(
-        "GPUs that are kept back", of(made="drained", map="drained", page="drained", top="drained", snapshot="drained")
-    ),
-    Fact("GPUs that are broken", of(made="broken", map="broken", page="broken", top="broken", snapshot="broken")),
-    Fact("gangs by phase", of(map="gangs", top="gangs")),
+    Fact("GPUs, one that is cut once", of("GPUs made map page top snapshot what_if")),
+    Fact("GPUs with a claim on them or on a part of them", of("held made map page top snapshot what_if")),
+    Fact("GPUs that are kept back", of("drained made map page top snapshot")),
+    Fact("GPUs that are broken", of("broken made map page top snapshot")),
+    Fact("gangs by phase", of("gangs map top")),
 )
 
+EXPLAINED_ALONE = "In detail|Devices it could use are held by|Why nothing is evicted for it|What would change it|Also|Placement|Nodes for it|Why"
+KEPT_IN_STATUS = "observedGeneration placement reservedNodes admittedTime nodesAwaited lastEviction evictions"
 ALSO: Mapping[str, frozenset[str]] = {
     "listed": frozenset({"namespace", "name", "evicting"}),
-    "explained": frozenset(
-        {
-            "In detail",
-            "Devices it could use are held by",
-            "Why nothing is evicted for it",
-            "What would change it",
-            "Also",
-            "Placement",
-            "Nodes for it",
-            "Why",
-        }
-    ),
-    "status": frozenset(
-        {
-            "observedGeneration",
-            "placement",
-            "reservedNodes",
-            "admittedTime",
-            "nodesAwaited",
-            "lastEviction",
-            "evictions",
-        }
-        | {f"is {kind}" for kind in ("Admitted", "Running", "Preempting", "Reserved", "Evicted")}
-    ),
+    "explained": frozenset(EXPLAINED_ALONE.split("|")),
+    "status": frozenset(KEPT_IN_STATUS.split())
+    | {f"is {kind}" for kind in ("Admitted", "Running", "Preempting", "Reserved", "Evicted")},
     "page": frozenset({"run"}),
 }
 """What of a gang one view alone shows, or that is compared as part of a sentence: texts about other gangs, and the controller's records."""

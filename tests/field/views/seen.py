@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.operate.frame import Drawing, Wish
+from fairlead.cli.operate.frame import Drawing
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from tests.support.views import Answers, plain
@@ -335,7 +335,7 @@ class ClusterSeen:
 
     @cached_property
     def top(self) -> Raw:
-        head = "".join(cell.text for cell in Drawing(wish=Wish()).lines(self.answers.facts)[0])
+        head = "".join(cell.text for cell in Drawing().lines(self.answers.facts)[0])
         gangs, _, gpus = head.partition("GPUs: ")
         counts = {state: int(count) for count, state in re.findall(r"(\d+) (\w+) \[", gpus)}
         taken = sum(counts.get(state, 0) for state in ("held", "idle", "starting"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -67,15 +66,3 @@ async def test_an_evicted_gang_whose_job_is_deleted_is_gone_and_one_that_is_crea
     began = time.time()
     await train(bench, "old")
     await bench.until(lambda: fresh(bench, "old", began), "who creates it again submits another", 10.0)
-
-
-async def test_a_job_that_is_made_anew_while_its_pods_still_end_has_its_own_age(bench: Bench) -> None:
-    slow = ("sh", "-c", "trap 'sleep 3; exit 3' TERM; sleep infinity & wait")
-    await train(bench, "team", command=slow, grace_s=30)
-    await bench.until(lambda: len(running(bench, "team")) == 2, "it runs")
-    await asyncio.sleep(6.0)
-    await bench.client.delete(resources.JOBS, "team", NAMESPACE, propagation="Background")
-    began = time.time()
-    await train(bench, "team")
-    await bench.until(lambda: len(running(bench, "team")) == 2, "the other runs")
-    await bench.until(lambda: fresh(bench, "team", began), "it is as old as its pods", 10.0)

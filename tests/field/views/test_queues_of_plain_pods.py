@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fairlead.api import names
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
@@ -40,12 +39,3 @@ async def test_a_pod_that_names_no_queue_is_shown_in_that_of_its_namespace(tmp_p
         assert told["Running"] == (f"{NAMESPACE}/one: 1 of 1 pods, 0s",)
         said = {part.title: part.lines for part in pod_explanation(made, None, now=0.0).parts}
         assert "a gang of one of queue everyone" in said["Fairlead"][0]
-
-
-async def test_without_queues_nothing_is_written(tmp_path: Path) -> None:
-    async with benches(tmp_path, named=True) as bench:
-        await bench.template("two", 2)
-        async with bench.controller():
-            await bench.pod("one", template="two")
-            await bench.until(lambda: bench.running(["one"]), "it runs")
-        assert names.ADMITTED_QUEUE not in (await pod(bench, "one"))["metadata"]["annotations"]

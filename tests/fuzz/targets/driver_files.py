@@ -14,12 +14,11 @@ import yaml
 from fairlead.driver.backend.profiles import loading
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.layouts import config, declared
-from fairlead.driver.layouts.intents import Intent, Intents
+from fairlead.driver.layouts import config
+from fairlead.driver.layouts.cutter import Intent, Intents
 from fairlead.driver.prepare import records as rules
 from fairlead.driver.prepare.cdi import BOOT_ID, RECORD
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.publish import faults
 from tests.fuzz.json_mutations import json_mutations
@@ -193,7 +192,7 @@ def layouts(scratch: Path) -> Target:
         path.write_bytes(data)
         Intents(path, boot_id=_BOOT).load()
         for entries in config.parse(data, path="layouts.yaml").values():
-            declared.resolve(entries, inventory)
+            config.resolve(entries, inventory)
 
     as_json = json_mutations(("all", "1g.10gb", "7g.80gb", "1c.2g.20gb", "0x233010DE", "mig-devices", "devices", "v1"))
     return Target(

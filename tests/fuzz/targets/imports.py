@@ -6,10 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from fairlead.cli.imports import write
-from fairlead.cli.imports.documents import documents
-from fairlead.cli.imports.model import RefusedError
-from fairlead.cli.imports.systems import READERS
+from fairlead.cli.imports import command
+from fairlead.cli.imports.command import READERS
+from fairlead.cli.imports.model import RefusedError, documents
 from tests.fuzz.mutations import byte_mutations
 from tests.fuzz.target import Target
 
@@ -46,11 +45,11 @@ def configurations(scratch: Path) -> Target:
             except RefusedError as error:
                 refused.append(error)
                 continue
-            text = write.as_yaml(imported, system)
-            assert [each for each in yaml.safe_load_all(text) if each] == write.objects(imported), (
+            text = command.as_yaml(imported, system)
+            assert [each for each in yaml.safe_load_all(text) if each] == command.objects(imported), (
                 "comments end with their lines"
             )
-            write.as_json(imported).encode()
+            command.as_json(imported).encode()
         assert all(str(fault).isprintable() for error in refused for fault in error.faults), "a fault is one line"
         if len(refused) == len(READERS):
             raise refused[0]

@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from fairlead.api import names
 from fairlead.driver.backend.profiles import loading
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.kubelet.protocol import dra_v1_pb2, dra_v1beta1_pb2, pluginregistration_v1_pb2
-from fairlead.driver.kubelet.services import DraService, RegistrationService
+from fairlead.driver.kubelet.protocol import dra_v1_pb2, pluginregistration_v1_pb2
+from fairlead.driver.kubelet.server import DraService, RegistrationService
 from fairlead.driver.prepare import cdi, claims, sharing
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.preparer import PrepareError
@@ -74,19 +74,16 @@ def calls(scratch: Path) -> Target:
     """The bytes of requests, in both versions of the protocol, through the services."""
     loop = asyncio.new_event_loop()
     plugin: Any = _Preparer()
-    versions = [
-        (dra_v1_pb2, DraService(plugin, dra_v1_pb2, shares=True)),
-        (dra_v1beta1_pb2, DraService(plugin, dra_v1beta1_pb2, shares=False)),
-    ]
+    versions = [DraService(plugin, shares=shares) for shares in (True, False)]
     registration = RegistrationService(driver=names.DRIVER, endpoint="/x.sock")
 
     async def serve(data: bytes) -> None:
-        for messages, service in versions:
-            wanted = messages.NodePrepareResourcesRequest.FromString(data)
+        for service in versions:
+            wanted = dra_v1_pb2.NodePrepareResourcesRequest.FromString(data)
             answer = await service.NodePrepareResources(wanted, None)
             assert set(answer.claims) == {claim.uid for claim in wanted.claims}
-            messages.NodePrepareResourcesResponse.FromString(answer.SerializeToString())
-            ended = messages.NodeUnprepareResourcesRequest.FromString(data)
+            dra_v1_pb2.NodePrepareResourcesResponse.FromString(answer.SerializeToString())
+            ended = dra_v1_pb2.NodeUnprepareResourcesRequest.FromString(data)
             assert set((await service.NodeUnprepareResources(ended, None)).claims) == {
                 claim.uid for claim in ended.claims
             }

@@ -22,9 +22,8 @@ from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.offline import RESOURCES
 from fairlead.webhook.review.envelope import API_VERSION, BadReviewError, OversizedReviewError, Review, decode, encode
-from fairlead.webhook.review.facts import Facts, GangMember
-from fairlead.webhook.review.needs import needs
-from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.facts import Facts, GangMember, needs
+from fairlead.webhook.review.verdict import apply_patch
 from tests.fuzz.json_mutations import json_mutations
 from tests.fuzz.mutations import byte_mutations, mixed
 from tests.fuzz.target import Target

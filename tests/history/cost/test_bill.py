@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -11,14 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, make
-from fairlead.history.cost.conservation import conserve, percentages
-from fairlead.history.cost.errors import ConservationError, CostError
-from fairlead.history.cost.grouping import parse_by, parse_where
+from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, conserve, make, percentages
 from fairlead.history.cost.usage import add_money, hours
-from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.window import ConservationError, CostError, Known, Window, parse_by, parse_where
 from fairlead.history.ledger.entries import BUCKETS, Bucket, Interval
-from fairlead.kube.timestamps import DAY_US
+from fairlead.kube.timestamps import DAY_US, HOUR_US
 from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, at, bill, lives
 from tests.support.ledger_in_memory import Ledger, allocation, interval
 
@@ -149,9 +147,12 @@ def test_whatever_is_asked_the_lines_sum_to_the_price_of_all_device_time(life: l
     expected: dict[str, Fraction] = {}
     for each in life:
         assert each.end_us is not None
-        charge = BOOK.charge(each.measure.flavor, None, each.start_us, each.end_us, each.measure.amount)
-        if charge.amount:
-            add_money(expected, {charge.currency: charge.amount})
+        edges = [each.start_us, *BOOK.changes(each.start_us, each.end_us), each.end_us]
+        for start_us, end_us in itertools.pairwise(edges):
+            price = BOOK.price_at(each.measure.flavor, None, start_us)
+            if price is not None and price.per_hour:
+                amount = Fraction(price.per_hour) * each.measure.amount * (end_us - start_us) / HOUR_US
+                add_money(expected, {price.currency: amount})
     found = make(Ledger(life), BOOK, asked, Known(WHOLE))
     assert {currency: amount for currency, amount in found.total.items() if amount} == expected
     assert sum(found.conservation.percent.values()) == Decimal("100.0")

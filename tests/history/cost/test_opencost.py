@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fairlead.history.cost.gpu_series import Container, HeldClaim, lines
-from fairlead.history.cost.opencost import allocation
+from fairlead.history.cost.opencost import Container, HeldClaim, allocation, lines
 from fairlead.history.ledger.entries import Interval
-from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, D1, DAY, TRAIN, at
 from tests.support.ledger_in_memory import Ledger, interval
 
@@ -132,7 +130,3 @@ def test_the_series_has_opencosts_labels_and_divides_what_is_shared() -> None:
         ("a", "x"): 0.5,
         ("b", 'y"\\\n'): 0.5,
     }
-
-
-def test_the_day_is_within_the_ledger() -> None:
-    assert Ledger(DAY).known() == (D1, D1 + DAY_US)

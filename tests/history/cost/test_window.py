@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.window import Window, days, known_part, month_of, parse
+from fairlead.history.cost.window import CostError, Window, days, known_part, month_of, parse
 from fairlead.kube.timestamps import DAY_US
 from tests.support.ledger_in_memory import day
 

@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from fairlead.history.cost import focus
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, make
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.grouping import BY
-from fairlead.history.cost.window import Known, Window
+from fairlead.history.cost.window import BY, CostError, Known, Window
 from fairlead.history.ledger.entries import Allocation, Batch, Interval
 from fairlead.history.ledger.store import reader, writer
 from fairlead.kube.timestamps import DAY_US

@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 
 from fairlead.history.ledger.account import Account
-from fairlead.history.ledger.entries import Batch, Decision, Kept
-from fairlead.history.ledger.observed import Observation
+from fairlead.history.ledger.entries import Batch, Decision, Kept, Observation
 from fairlead.history.ledger.store.reader import open_reader
-from fairlead.history.ledger.store.retention import prune
 from fairlead.history.ledger.store.schema import DECISIONS, LEDGER
-from fairlead.history.ledger.store.writer import open_writer
+from fairlead.history.ledger.store.writer import open_writer, prune
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 from tests.support.ledger import MONDAY_US
 

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from fairlead.history.ledger import keeper
-from fairlead.history.ledger.entries import Batch, Interval, Kept
+from fairlead.history.ledger.entries import Batch, ClaimEnded, Interval, Kept, Observation
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.observed import ClaimEnded, Observation
 
 from .test_account import at, claim, seen, unit
 
@@ -133,6 +132,13 @@ def told(disk: Disk, now_s: float) -> bool:
     return bool(disk.batches) and disk.batches[-1].as_of_us >= at(now_s)
 
 
+def begun(disk: Disk, clock: Clock, keep: Keeper) -> Keeper:
+    keep.observe(whole(0), whole=True)
+    clock.now += 1
+    until(lambda: told(disk, 0), "the first look is written")
+    return keep
+
+
 def test_what_a_store_refuses_is_written_when_it_takes_it_again_and_nothing_is_lost(
     disk: Disk, clock: Clock, make: Make
 ):
@@ -169,10 +175,7 @@ def test_beyond_the_bound_the_time_is_a_gap_with_its_reason(
     disk: Disk, clock: Clock, make: Make, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(keeper, "PENDING_MAX", 3)
-    keep = make()
-    keep.observe(whole(0), whole=True)
-    clock.now += 1
-    until(lambda: told(disk, 0), "the first look is written")
+    keep = begun(disk, clock, make())
     disk.refuses = RefusedError("the server is gone")
     for number in range(1, 4):
         keep.observe(Observation(now_us=at(number), claims=(claim(f"c{number}", number, "gpu-0"),)), whole=False)
@@ -220,10 +223,7 @@ def test_a_leader_that_follows_directly_knows_that_what_was_free_stayed_free(dis
 
 
 def test_another_writer_ends_it_and_that_is_told(disk: Disk, clock: Clock, make: Make):
-    keep = make()
-    keep.observe(whole(0), whole=True)
-    clock.now += 1
-    until(lambda: told(disk, 0), "the first look is written")
+    keep = begun(disk, clock, make())
     disk.refuses = TakenError("another has it")
     keep.observe(Observation(now_us=at(5), claims=(claim("a", 4, "gpu-0"),)), whole=False)
     clock.now += 1
@@ -236,28 +236,10 @@ def test_another_writer_ends_it_and_that_is_told(disk: Disk, clock: Clock, make:
     assert keep.problem() == "another has it"
 
 
-def test_a_store_that_cannot_be_opened_is_tried_again_and_everything_is_wanted_until_then(
-    disk: Disk, clock: Clock, make: Make
-):
-    disk.refuses = RefusedError("no such host")
-    keep = make()
-    keep.observe(whole(0), whole=True)
-    until(lambda: keep.counts.failures == 1, "it is refused")
-    until(lambda: keep.wants_whole, "everything is wanted again")
-    disk.refuses = None
-    clock.now += keeper.RETRY_S
-    keep.observe(whole(60), whole=True)
-    clock.now += 1
-    until(lambda: told(disk, 60), "it is written")
-
-
 def test_a_defect_of_the_accounting_ends_no_thread(
     disk: Disk, clock: Clock, make: Make, caplog: pytest.LogCaptureFixture
 ):
-    keep = make()
-    keep.observe(whole(0), whole=True)
-    clock.now += 1
-    until(lambda: told(disk, 0), "the first look is written")
+    keep = begun(disk, clock, make())
     keep.observe(Observation(now_us="now"), whole=False)  # type: ignore[arg-type]
     until(lambda: keep.wants_whole, "everything is wanted again")
     clock.now += keeper.RETRY_S

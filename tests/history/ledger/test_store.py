@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from fractions import Fraction
 
 import pytest
 
 from fairlead.history.ledger.entries import (
     BUCKETS,
-    ENDS,
     GROUPS,
     WHOLE_PPM,
     Batch,
@@ -22,12 +22,22 @@ from fairlead.history.ledger.entries import (
     UnitDay,
     Wait,
 )
-from fairlead.history.ledger.store.errors import LedgerTakenError
+from fairlead.history.ledger.store.place import LedgerTakenError
 from fairlead.history.ledger.store.reader import Reader
+from fairlead.history.ledger.store.writer import Writer
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 from tests.support.ledger import MONDAY_US, WHOLE, a_day, allocation, interval, reading, unit, writing
 
 TUESDAY_US = MONDAY_US + DAY_US
+Day = tuple[Writer, Reader]
+
+
+@pytest.fixture
+def day(where: str) -> Iterator[Day]:
+    """A ledger of one day, Monday."""
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        yield writer, reader
 
 
 def hours(reader: Reader, since_us: int, until_us: int, *by: str) -> dict[tuple[object, ...], float]:
@@ -56,13 +66,12 @@ def test_a_term_begins_with_the_open_intervals_as_they_were_written(where: str) 
         )
 
 
-def test_an_interval_is_replaced_by_its_number(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        last = a_day().intervals[-1][1]
-        writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=((6, last.ended(TUESDAY_US)),)))
-        assert writer.kept() == Kept(as_of_us=TUESDAY_US + HOUR_US, next_number=7, open={})
-        assert hours(reader, 0, 2**62)["free",] == 6.0
+def test_an_interval_is_replaced_by_its_number(day: Day) -> None:
+    writer, reader = day
+    last = a_day().intervals[-1][1]
+    writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=((6, last.ended(TUESDAY_US)),)))
+    assert writer.kept() == Kept(as_of_us=TUESDAY_US + HOUR_US, next_number=7, open={})
+    assert hours(reader, 0, 2**62)["free",] == 6.0
 
 
 def test_a_commit_may_be_repeated(where: str) -> None:
@@ -80,49 +89,34 @@ def test_a_commit_may_be_repeated(where: str) -> None:
         assert list(reader.waits(MONDAY_US + 1, TUESDAY_US)) == []
 
 
-def test_time_is_added_by_what_is_asked_for(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        assert hours(reader, MONDAY_US, TUESDAY_US) == {("starting",): 1, ("used",): 16, ("idle",): 1, ("free",): 6}
-        keys = (
-            "queue",
-            "namespace",
-            "user",
-            "gang",
-            "claim",
-            "flavor",
-            "node",
-            "unit",
-            "device",
-            "bucket",
-            "day",
-            "label=project",
-            "label=none",
-        )
-        assert set(GROUPS) < set(keys)
-        used = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, keys) if each.bucket == "used")
-        assert used.keys == (
-            "research", "ml", "ada@example.org", "train", "train-0", "h100", "node-0", "gpu.fairlead.dev/node-0/gpu-0", "gpu-0", "used", "2026-09-21", "p1", ""
-        )  # fmt: skip
-        assert (used.measure, used.time_us, used.sampled_us, used.busy_us) == (
-            WHOLE,
-            16 * HOUR_US,
-            5 * HOUR_US,
-            4 * HOUR_US,
-        )
-        free = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, ("queue", "flavor")) if each.bucket == "free")
-        assert free.keys == ("", "")
+def test_time_is_added_by_what_is_asked_for(day: Day) -> None:
+    _, reader = day
+    assert hours(reader, MONDAY_US, TUESDAY_US) == {("starting",): 1, ("used",): 16, ("idle",): 1, ("free",): 6}
+    keys = (*GROUPS, "label=project", "label=none")
+    used = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, keys) if each.bucket == "used")
+    assert dict(zip(keys, used.keys, strict=True)) == {
+        "queue": "research", "namespace": "ml", "user": "ada@example.org", "gang": "train", "claim": "train-0", "flavor": "h100",
+        "node": "node-0", "unit": "gpu.fairlead.dev/node-0/gpu-0", "device": "gpu-0", "bucket": "used", "day": "2026-09-21",
+        "label=project": "p1", "label=none": "",
+    }  # fmt: skip
+    assert (used.measure, used.time_us, used.sampled_us, used.busy_us) == (
+        WHOLE,
+        16 * HOUR_US,
+        5 * HOUR_US,
+        4 * HOUR_US,
+    )
+    free = next(each for each in reader.sums(MONDAY_US, TUESDAY_US, ("queue", "flavor")) if each.bucket == "free")
+    assert free.keys == ("", "")
 
 
-def test_intervals_are_cut_to_the_window_and_their_samples_with_them(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        (starting, used) = reader.sums(MONDAY_US + 2 * HOUR_US + 1, MONDAY_US + 4 * HOUR_US, ("queue",))[::-1]
-        assert (starting.bucket, starting.time_us) == ("starting", HOUR_US - 1)
-        assert (used.bucket, used.time_us) == ("used", HOUR_US)
-        assert (used.sampled_us, used.busy_us) == (5 * HOUR_US // 6, 4 * HOUR_US // 6)
-        assert hours(reader, MONDAY_US + 23 * HOUR_US, MONDAY_US + 30 * HOUR_US) == {("free",): 1}, "until it is known"
-        assert reader.sums(MONDAY_US + 5, MONDAY_US + 5, ()) == []
+def test_intervals_are_cut_to_the_window_and_their_samples_with_them(day: Day) -> None:
+    _, reader = day
+    (starting, used) = reader.sums(MONDAY_US + 2 * HOUR_US + 1, MONDAY_US + 4 * HOUR_US, ("queue",))[::-1]
+    assert (starting.bucket, starting.time_us) == ("starting", HOUR_US - 1)
+    assert (used.bucket, used.time_us) == ("used", HOUR_US)
+    assert (used.sampled_us, used.busy_us) == (5 * HOUR_US // 6, 4 * HOUR_US // 6)
+    assert hours(reader, MONDAY_US + 23 * HOUR_US, MONDAY_US + 30 * HOUR_US) == {("free",): 1}, "until it is known"
+    assert reader.sums(MONDAY_US + 5, MONDAY_US + 5, ()) == []
 
 
 def test_what_is_no_group_is_refused_by_name(where: str) -> None:
@@ -134,76 +128,72 @@ def test_what_is_no_group_is_refused_by_name(where: str) -> None:
         reader.sums(0, 1, ("colour",))
 
 
-def test_a_claim_is_told_by_device(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        (held,) = reader.held(MONDAY_US, TUESDAY_US)
-        assert held == Held(
-            allocation=allocation(),
-            unit=unit(),
-            node="node-0",
-            device="gpu-0",
-            measure=WHOLE,
-            times_us=(("used", 16 * HOUR_US), ("idle", HOUR_US), ("starting", HOUR_US)),
-            sampled=Sampled(sampled_us=5 * HOUR_US, busy_us=4 * HOUR_US, memory_peak_bytes=7 * 2**30, memory_bytes=80 * 2**30),
-            ended_by="Completed",
-            lost=False,
-        )  # fmt: skip
-        (part,) = reader.held(MONDAY_US, MONDAY_US + 12 * HOUR_US)
-        assert (part.times_us[0], part.ended_by) == (("used", 8 * HOUR_US), ""), "its end lies beyond"
-        assert list(reader.held(MONDAY_US + 20 * HOUR_US, TUESDAY_US)) == []
+def test_a_claim_is_told_by_device(day: Day) -> None:
+    _, reader = day
+    (held,) = reader.held(MONDAY_US, TUESDAY_US)
+    assert held == Held(
+        allocation=allocation(),
+        unit=unit(),
+        node="node-0",
+        device="gpu-0",
+        measure=WHOLE,
+        times_us=(("used", 16 * HOUR_US), ("idle", HOUR_US), ("starting", HOUR_US)),
+        sampled=Sampled(sampled_us=5 * HOUR_US, busy_us=4 * HOUR_US, memory_peak_bytes=7 * 2**30, memory_bytes=80 * 2**30),
+        ended_by="Completed",
+        lost=False,
+    )  # fmt: skip
+    (part,) = reader.held(MONDAY_US, MONDAY_US + 12 * HOUR_US)
+    assert (part.times_us[0], part.ended_by) == (("used", 8 * HOUR_US), ""), "its end lies beyond"
+    assert list(reader.held(MONDAY_US + 20 * HOUR_US, TUESDAY_US)) == []
 
 
-def test_a_claim_has_one_span_on_each_device_through_its_states(where: str) -> None:
+def test_a_claim_has_one_span_on_each_device_through_its_states(day: Day) -> None:
+    writer, reader = day
     begin, end = MONDAY_US + 2 * HOUR_US, MONDAY_US + 20 * HOUR_US
     whole = Span("ml", "research", "train", "train-0", MONDAY_US, "node-0", "h100", Fraction(1), 1_000_000, begin, end, False, "Completed", False, "gpu-0")  # fmt: skip
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        assert list(reader.spans(MONDAY_US, TUESDAY_US)) == [whole]
-        (cut,) = reader.spans(begin + 5, end - 5)
-        assert cut == whole._replace(start_us=begin + 5, end_us=end - 5, goes_on=True, ended_by="")
-        assert list(reader.spans(end, TUESDAY_US)) == []
-        assert list(reader.spans(MONDAY_US, begin)) == []
-        again = allocation(0, allocated_us=TUESDAY_US)  # the same claim, allocated again; it goes on
-        twice = tuple(
-            (number, interval("used", TUESDAY_US, of=again, number=number, lost=number == 8)) for number in (8, 9)
-        )
-        writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=twice))
-        on = [(each.node, each.start_us, each.end_us, each.goes_on, each.lost) for each in reader.spans(end, 2**62)]
-        assert on == [
-            ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, True),
-            ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, False),
-        ]
+    assert list(reader.spans(MONDAY_US, TUESDAY_US)) == [whole]
+    (cut,) = reader.spans(begin + 5, end - 5)
+    assert cut == whole._replace(start_us=begin + 5, end_us=end - 5, goes_on=True, ended_by="")
+    assert list(reader.spans(end, TUESDAY_US)) == []
+    assert list(reader.spans(MONDAY_US, begin)) == []
+    again = allocation(0, allocated_us=TUESDAY_US)  # the same claim, allocated again; it goes on
+    twice = tuple(
+        (number, interval("used", TUESDAY_US, of=again, number=number, lost=number == 8)) for number in (8, 9)
+    )
+    writer.commit(Batch(as_of_us=TUESDAY_US + HOUR_US, intervals=twice))
+    on = [(each.node, each.start_us, each.end_us, each.goes_on, each.lost) for each in reader.spans(end, 2**62)]
+    assert on == [
+        ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, True),
+        ("node-1", TUESDAY_US, TUESDAY_US + HOUR_US, True, False),
+    ]
 
 
-def test_what_is_lost_to_an_eviction_is_marked_back_to_its_beginning_and_no_other_claim(where: str) -> None:
+def test_what_is_lost_to_an_eviction_is_marked_back_to_its_beginning_and_no_other_claim(day: Day) -> None:
+    writer, reader = day
     other = allocation(0, allocated_us=MONDAY_US + 20 * HOUR_US)  # the same claim, allocated again
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        again = interval("used", other.allocated_us, TUESDAY_US, of=other, number=1)
-        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=((7, again),)))
-        unknown = ("never seen", 5)
-        writer.commit(Batch(as_of_us=TUESDAY_US, lost=((allocation().claim_uid, MONDAY_US), unknown)))
-        marked = {(each.bucket, each.lost): each.time_us // HOUR_US for each in reader.sums(0, 2**62, ())}
-        assert marked == {
-            ("used", True): 16,
-            ("idle", True): 1,
-            ("starting", True): 1,
-            ("used", False): 4,
-            ("free", False): 6,
-        }
-        assert [each.lost for each in reader.held(0, 2**62)] == [True, False]
+    again = interval("used", other.allocated_us, TUESDAY_US, of=other, number=1)
+    writer.commit(Batch(as_of_us=TUESDAY_US, intervals=((7, again),)))
+    unknown = ("never seen", 5)
+    writer.commit(Batch(as_of_us=TUESDAY_US, lost=((allocation().claim_uid, MONDAY_US), unknown)))
+    marked = {(each.bucket, each.lost): each.time_us // HOUR_US for each in reader.sums(0, 2**62, ())}
+    assert marked == {
+        ("used", True): 16,
+        ("idle", True): 1,
+        ("starting", True): 1,
+        ("used", False): 4,
+        ("free", False): 6,
+    }
+    assert [each.lost for each in reader.held(0, 2**62)] == [True, False]
 
 
-def test_a_units_day_adds_up_to_the_whole(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        writer.commit(a_day())
-        days = list(reader.unit_days(MONDAY_US - DAY_US, TUESDAY_US + DAY_US))
-        weighed = {"used": 16, "idle": 1, "starting": 1, "free": 6}
-        assert days == [
-            UnitDay(unit=unit(), node="node-0", day_us=MONDAY_US, present_us=DAY_US, weighed=tuple((bucket, weighed[bucket] * HOUR_US * WHOLE_PPM) for bucket in BUCKETS if bucket in weighed))
-        ]  # fmt: skip
-        assert list(reader.broken_days(0, TUESDAY_US)) == []
+def test_a_units_day_adds_up_to_the_whole(day: Day) -> None:
+    _, reader = day
+    days = list(reader.unit_days(MONDAY_US - DAY_US, TUESDAY_US + DAY_US))
+    weighed = {"used": 16, "idle": 1, "starting": 1, "free": 6}
+    assert days == [
+        UnitDay(unit=unit(), node="node-0", day_us=MONDAY_US, present_us=DAY_US, weighed=tuple((bucket, weighed[bucket] * HOUR_US * WHOLE_PPM) for bucket in BUCKETS if bucket in weighed))
+    ]  # fmt: skip
+    assert list(reader.broken_days(0, TUESDAY_US)) == []
 
 
 def test_a_hole_and_an_overlap_are_found_though_their_sum_is_whole(where: str) -> None:
@@ -249,21 +239,3 @@ def test_an_interval_that_ends_before_it_starts_is_refused(where: str) -> None:
         pytest.raises(ValueError, match=f"interval 3 of {unit()}: end_us: 4 is before start_us 5"),
     ):
         writer.commit(Batch(as_of_us=9, intervals=((3, interval("free", 5, 4)),)))
-
-
-def test_what_the_ledger_knows_does_not_shrink(where: str) -> None:
-    with writing(where) as writer:
-        writer.commit(a_day())
-        writer.commit(Batch(as_of_us=MONDAY_US))
-        kept = writer.kept()
-        assert (kept.as_of_us, kept.next_number) == (TUESDAY_US, 7)
-
-
-def test_every_word_of_ends_is_kept(where: str) -> None:
-    with writing(where) as writer, reading(where) as reader:
-        rows = [
-            interval("used", MONDAY_US, MONDAY_US + 1, of=allocation(n), number=n, ended_by=word)
-            for n, word in enumerate(ENDS)
-        ]
-        writer.commit(Batch(as_of_us=TUESDAY_US, intervals=tuple(enumerate(rows, 1))))
-        assert [held.ended_by for held in reader.held(0, 2**62)] == list(ENDS)

@@ -8,9 +8,8 @@ import pytest
 
 from fairlead.history.ledger.entries import Batch, Gap, Held, Wait
 from fairlead.history.ledger.store.copying import backup
-from fairlead.history.ledger.store.errors import LedgerError
-from fairlead.history.ledger.store.retention import prune
-from fairlead.history.ledger.store.writer import Writer
+from fairlead.history.ledger.store.place import LedgerError
+from fairlead.history.ledger.store.writer import Writer, prune
 from fairlead.kube.timestamps import DAY_US
 from tests.support.ledger import MONDAY_US, allocation, interval, reading, writing
 
@@ -67,7 +66,7 @@ def test_retention_beside_the_leader_leaves_it_its_term_and_makes_it_look_again(
 
 
 def test_a_step_of_retention_is_bounded(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.history.ledger.store.retention.remove_some.__defaults__", (4,))
+    monkeypatch.setattr("fairlead.history.ledger.store.writer.remove_some.__defaults__", (4,))
     with writing(where) as writer:
         three_weeks(writer)
         assert writer.prune(2**62) == 4 + 4 + 4

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,10 +16,14 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
 from fairlead.history.ledger.entries import Batch
-from fairlead.history.ledger.store import migrations
-from fairlead.history.ledger.store.database import Database
-from fairlead.history.ledger.store.errors import CorruptLedgerError, LedgerError, NewerLedgerError, UnavailableError
-from fairlead.history.ledger.store.place import place_of
+from fairlead.history.ledger.store.database import Database, Step, create_or_migrate, version
+from fairlead.history.ledger.store.place import (
+    CorruptLedgerError,
+    LedgerError,
+    NewerLedgerError,
+    UnavailableError,
+    place_of,
+)
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.ledger.store.schema import INTERVALS, LEDGER, VERSION
 from fairlead.history.ledger.store.writer import Writer, open_writer
@@ -61,7 +63,7 @@ def test_a_ledger_of_a_newer_version_is_refused_and_left_as_it_is(where: str) ->
             opened()
 
 
-def steps(*, fails: bool) -> dict[int, migrations.Step]:
+def steps(*, fails: bool) -> dict[int, Step]:
     def coloured(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE gaps ADD COLUMN colour TEXT"))
         connection.execute(text("UPDATE gaps SET colour = 'grey'"))
@@ -81,16 +83,14 @@ def test_migrations_go_on_from_the_last_whole_one(where: str) -> None:
     open_writer(where, writer="before").close()
     database = Database(place_of(where), writable=True)
     with pytest.raises(RuntimeError):
-        migrations.create_or_migrate(database, newest=VERSION + 2, steps=steps(fails=True))
+        create_or_migrate(database, newest=VERSION + 2, steps=steps(fails=True))
     with database.transaction() as connection:
-        assert migrations.version(connection) == VERSION + 1, (
-            "the first step is kept, and the second as if it had not begun"
-        )
+        assert version(connection) == VERSION + 1, "the first step is kept, and the second as if it had not begun"
         connection.execute(text("INSERT INTO gaps (start_us, end_us, reason) VALUES (1, 2, 'none')"))
-    migrations.create_or_migrate(database, newest=VERSION + 2, steps=steps(fails=False))
-    migrations.create_or_migrate(database, newest=VERSION + 2, steps={})
+    create_or_migrate(database, newest=VERSION + 2, steps=steps(fails=False))
+    create_or_migrate(database, newest=VERSION + 2, steps={})
     with database.transaction() as connection:
-        assert migrations.version(connection) == VERSION + 2
+        assert version(connection) == VERSION + 2
         assert connection.execute(text("SELECT colour FROM gaps")).scalars().all() == ["green"]
     database.close()
 
@@ -112,11 +112,6 @@ def test_a_reader_migrates_nothing(where: str) -> None:
     with closing(open_writer(where, writer="old")) as writer, writer._database.transaction() as connection:
         connection.execute(LEDGER.update().values(version=VERSION - 1))
     with pytest.raises(LedgerError, match="start a controller of this version, which migrates it"):
-        open_reader(where)
-
-
-def test_where_there_is_no_ledger_a_reader_says_who_makes_one(where: str) -> None:
-    with pytest.raises(UnavailableError):
         open_reader(where)
 
 
@@ -209,67 +204,6 @@ def limit(writer: Writer, pages: int) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")
 
 
-def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
-    with small_disk(tmp_path / "disk", 2) as disk, closing(open_writer(str(disk), writer="a leader")) as writer:
-        writer.commit(batch(1, 100))
-        ballast = disk / "ballast"
-        with ballast.open("wb") as file:
-            room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-            file.write(b"\0" * max(0, room - 100_000))
-        with pytest.raises(UnavailableError, match=r"the disk is full|the disk failed"):
-            writer.commit(batch(101, 3000))
-        assert intervals(str(disk)) == 100
-        ballast.unlink()
-        writer.commit(batch(101, 1000))
-        assert intervals(str(disk)) == 1100
-
-
-@contextmanager
-def small_disk(path: Path, mebibytes: int) -> Iterator[Path]:
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(path)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a small tmpfs cannot be mounted: that takes CAP_SYS_ADMIN")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def test_a_directory_that_may_not_be_written_is_named(directory: Path) -> None:
-    code = (
-        "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "from fairlead.history.ledger.store.errors import UnavailableError\n"
-        "from fairlead.history.ledger.store.writer import open_writer\n"
-        "try: open_writer(sys.argv[1], writer='nobody')\n"
-        "except UnavailableError as error: print(error)\n"
-    )
-    if os.geteuid() != 0:
-        directory.chmod(0o555)
-        (directory / "ledger.sqlite").chmod(0o444)
-        with pytest.raises(UnavailableError, match=r"read-only|cannot be opened|denied"):
-            open_writer(str(directory), writer="a leader")
-        return
-    # Root may write everywhere; so another user tries, in a place that it can reach. What it imports it has to reach too.
-    shared = Path("/dev/shm") / f"fairlead-read-only-{os.getpid()}"
-    shutil.copytree(directory, shared)
-    try:
-        shared.chmod(0o755)
-        code = code.replace("os.setgroups", "import fairlead.history.ledger.store.writer; os.setgroups", 1)
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(shared)], cwd="/", capture_output=True, text=True, check=False
-        )
-        assert "see that this user may write" in done.stdout, done.stdout + done.stderr
-    finally:
-        shutil.rmtree(shared)
-
-
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UnavailableError, match="its directory cannot be made"):
-        open_writer(str(tmp_path / "file" / "ledger"), writer="a leader")
-
-
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
@@ -283,20 +217,6 @@ def test_a_server_that_crashes_takes_nothing_of_a_commit_and_is_found_again(post
         postgres.start()
         writer.commit(batch(11, 10))
     assert intervals(where) == 20
-
-
-def test_a_lock_of_another_session_is_waited_for_and_then_named(postgres: Server) -> None:
-    where = postgres.new_database()
-    with closing(open_writer(where, writer="a leader", patience_s=0.2)) as writer:
-        writer.commit(batch(1, 10))
-        other = Database(place_of(where), writable=True)
-        with other.transaction() as connection:
-            connection.execute(LEDGER.update().values(pruned=0))
-            with pytest.raises(UnavailableError, match="another process holds its lock"):
-                writer.commit(batch(11, 1))
-        other.close()
-        writer.commit(batch(11, 1))
-    assert intervals(where) == 11
 
 
 # -- kills -----------------------------------------------------------------------------------------------------------

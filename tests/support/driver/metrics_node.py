@@ -12,10 +12,9 @@ from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import GpuCondition, Telemetry
 from fairlead.driver.metrics.collector import GpuCollector, SlicesCollector
-from fairlead.driver.prepare.programs import SharePrograms
-from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare.record_cache import RecordCache, SharePrograms
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, MigRecord, MpsRecord
-from fairlead.driver.publish.xid_counts import XidCounts
+from fairlead.driver.publish.known_faults import XidCounts
 from fairlead.driver.usage.sampler import Sampler
 
 Series = dict[str, float]

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.types import SharedLimits
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.preparer import Gpus, Preparer
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.kube.resource import Device
@@ -100,20 +99,13 @@ class Node:
         """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand, daemons."""
         state = getattr(self.backend, "state", None)  # simulated hardware has one
         slices, modes = (state.time_slices, state.compute_modes) if state is not None else ({}, {})
+        gpus = self.backend.inventory().gpus if self.dynamic else ()
         found = {
-            "claims": sorted(path.name for path in (self.path / "claims").glob("*")),
-            "cdi": sorted(path.name for path in (self.path / "cdi").glob("*")),
-            "migs": sorted(
-                f"gpu-{gpu.minor}@{mig.start}" for gpu in self.backend.inventory().gpus for mig in gpu.mig_devices
-            )
-            if self.dynamic
-            else [],
+            what: [path.name for path in (self.path / what).glob("*")] for what in ("claims", "cdi", "mps", "metadata")
         }
-        if set_ := sorted(f"gpu-{minor}: {interval}" for minor, interval in slices.items() if interval != "Default"):
-            found["time slices"] = set_
-        if changed := sorted(f"gpu-{minor}: {mode}" for minor, mode in modes.items() if mode != "Default"):
-            found["compute modes"] = changed
-        for what in ("mps", "metadata"):
-            if there := sorted(path.name for path in (self.path / what).glob("*")):
-                found[what] = there
-        return found
+        found["migs"] = [f"gpu-{gpu.minor}@{mig.start}" for gpu in gpus for mig in gpu.mig_devices]
+        found["time slices"] = [
+            f"gpu-{minor}: {interval}" for minor, interval in slices.items() if interval != "Default"
+        ]
+        found["compute modes"] = [f"gpu-{minor}: {mode}" for minor, mode in modes.items() if mode != "Default"]
+        return {what: sorted(names) for what, names in found.items() if names}

@@ -16,13 +16,11 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import MigPlacement
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.publish.draining import Drains
 from fairlead.driver.publish.keeping import Found, Keeping
-from fairlead.driver.publish.kept import UNKNOWN
-from fairlead.driver.publish.kept_report import KeptReporter
-from fairlead.driver.publish.polling import Poller
+from fairlead.driver.publish.monitor import Drains
 from fairlead.driver.publish.publisher import Publisher
-from fairlead.driver.publish.slices import Offer
+from fairlead.driver.publish.slices import UNKNOWN_KEPT, Offer
+from fairlead.driver.reports import Reports
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.timing import Time
@@ -79,16 +77,16 @@ class Publishing:
         self.drains = Drains()
         self.own: frozenset[MigPlacement] = frozenset()
         self.monitor = monitor_of(
-            Poller(backend, threads, own_mig=lambda: self.own, wall=time.clock),
+            backend,
             threads,
             offer=Offer(dynamic_mig="counters" in wanted, shared="shares" in wanted),
             timing=Time(wall=time.clock),
-            kept=UNKNOWN,
+            kept=UNKNOWN_KEPT,
             own_mig=lambda: self.own,
             drains=self.drains,
         )
         client = cast("Client", api)
-        self._reporter = KeptReporter(cast("EventRecorder", self.said), self.metrics, "n1", wanted)
+        self._reports = Reports(cast("EventRecorder", self.said), self.metrics, "n1", wanted)
         self.publisher = Publisher(
             client,
             driver="gpu.fairlead.dev",
@@ -136,12 +134,12 @@ class Publishing:
                 raise
 
     def _follow(self, found: Found) -> None:
-        self._reporter.changed(found)
+        self._reports.kept(found)
         self.monitor.keep(found.kept)
         self._publish()
 
     def _publish(self) -> None:
-        self.publisher.publish(self.monitor.built.slices, self._reporter.notes(self.monitor.built))
+        self.publisher.publish(self.monitor.built.slices, self._reports.notes(self.monitor.built))
 
 
 def two_h100s(tmp_path: Path) -> SimulatedBackend:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 from fairlead.driver.backend import device_names
-from fairlead.driver.publish.kept import Layout
+from fairlead.driver.publish.slices import Layout
 from fairlead.kube import errors
 from fairlead.kube.core import Node
 from fairlead.kube.listing import Listing

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.kept import Layout
+from fairlead.driver.publish.slices import Layout
 from fairlead.kube import semver
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

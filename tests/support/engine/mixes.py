@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.engine.placement.value.workload import WorkloadCounter
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.pods import Workload
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 
 MEMORY = "80Gi"

@@ -13,8 +13,8 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]
@@ -169,3 +169,8 @@ def one_claim_each(
 
 def _metadata(name: str, namespace: str, labels: dict[str, str] | None) -> Json:
     return {"name": name, "namespace": namespace, "labels": labels or {}}
+
+
+def plain_json(value: msgspec.Struct) -> Any:
+    """A struct as JSON has it: dicts and lists, no tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))

@@ -17,19 +17,17 @@ from fairlead.api.drivers import part_class
 from fairlead.controller.commit.move_places import keeps_place
 from fairlead.controller.gangs.evictions.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
-from fairlead.engine.types.neighbours import PodIdentity
 from fairlead.engine.types.plan import Admission, Plan
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodIdentity, PodNeeds, Workload
 from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 from tests.support.engine.judge import faults
-from tests.support.engine.objects import Json, gpu, slice_of
+from tests.support.engine.objects import Json, gpu, plain_json, slice_of
 
 
 def _selects(driver: str, kind: str) -> Json:
@@ -189,7 +187,7 @@ class World:
                 body = {
                     "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.key},
                     "spec": msgspec.to_builtins(specs[claim.key].spec),
-                    "status": {"allocation": claim.allocation.to_json()},
+                    "status": {"allocation": plain_json(claim.allocation)},
                 }
                 self.answers[claim.key] = (body, node_of[claim.reserved_for[0]], body["status"]["allocation"])
                 self.inventory.set_claim(msgspec.convert(body, resource.ResourceClaim))
@@ -364,9 +362,9 @@ def nodes_of(plan: Plan, name: str) -> list[str]:
 def devices_of(plan: Plan, name: str) -> list[str]:
     """The devices of an admitted gang's claims, in order."""
     return [
-        result.device.device
+        result.device
         for admission in plan.admissions
         if admission.name == name
         for claim in admission.claims
-        for result in claim.allocation.results
+        for result in claim.allocation.devices.results
     ]

@@ -14,7 +14,7 @@ from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource

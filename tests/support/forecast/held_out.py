@@ -20,18 +20,15 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.engine.forecast.arrivals import Arrivals
-from fairlead.engine.forecast.budget import CpuBudget
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.cluster import SimulatedCluster
-from fairlead.engine.forecast.forecast import SAMPLES, forecast
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import SAMPLES, CpuBudget, GangForecast, forecast
 from fairlead.engine.forecast.run_times import GangKey, Progress, RunRecord, RunTimes
-from fairlead.engine.forecast.simulation import Submissions
+from fairlead.engine.forecast.submissions import Arrivals, Submissions
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from tests.support.engine.objects import gpu, one_claim_each

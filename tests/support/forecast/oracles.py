@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from math import exp, log
 from statistics import NormalDist
 
-from fairlead.engine.forecast.arrivals import Arrivals
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.run_times import RunTimes, name_stem
+from fairlead.engine.forecast.run_times import Draws, RunTimes, name_stem
+from fairlead.engine.forecast.submissions import Arrivals
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from tests.support.forecast.days import FAILED_PART, SHORTEST_S, Program, Submission
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.verdict import apply_patch
 from tests.support.shapes.base import Controller, Kind, Lookup, Obj, ending, pod
 
 CONFIG = "kubeai-config"

@@ -13,6 +13,7 @@ from fairlead.kube.listing import Listing
 from fairlead.kube.nulls import convert
 from fairlead.kube.resources import Raw, Resource
 from fairlead.kube.watching import WatchEvent
+from fairlead.ui.model.facts import Facts
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.reading.watched import WatchedSource
 from tests.support.kube import VirtualTime, settle
@@ -145,3 +146,8 @@ def source(apiserver: Apiserver, times: Times | None = None) -> LiveSource:
     at = times or Times()
     client: Any = apiserver
     return LiveSource(client, namespace=apiserver.own or "default", clock=at, wall=at)
+
+
+async def facts(lists: Lists, **options: Any) -> Facts:
+    """What pages are made of; `options` of the apiserver."""
+    return await source(Apiserver(lists, **options)).facts()

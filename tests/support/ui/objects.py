@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fairlead.api import names, repair
-from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.explain.explainer import explanation
 from fairlead.engine.types.reasons import Code, Holder, Reason
 from fairlead.kube import timestamps
 from fairlead.kube.device_usage import DeviceUsage

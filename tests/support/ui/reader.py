@@ -8,13 +8,16 @@ import dataclasses
 import html
 import re
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import aiohttp
 
-from fairlead.ui.reading.computing import Computing
+from fairlead.ui.reading.cluster import Source
 from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
 from fairlead.ui.serve.app import serve
+from fairlead.ui.serve.what_if import Computing
+from tests.support.ui.apiserver import Apiserver, source
+from tests.support.ui.objects import Lists, a_cluster
 
 
 class Reader:
@@ -112,3 +115,8 @@ async def reader(
 ) -> AsyncIterator[Reader]:
     async with serve(given, port=0, ledger=ledger, computing=computing) as address, aiohttp.ClientSession() as session:
         yield Reader(session, address)
+
+
+def pages(lists: Lists | None = None, **options: Any) -> contextlib.AbstractAsyncContextManager[Reader]:
+    """Of a cluster with these objects, or of `a_cluster()`; `options` of the apiserver."""
+    return reader(source(Apiserver(a_cluster() if lists is None else lists, **options)))

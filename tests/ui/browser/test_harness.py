@@ -23,7 +23,7 @@ PLANTED = """kind => {
     ("kind", "rule"), [("contrast", "color-contrast"), ("name", "label"), ("target", "target-size")]
 )
 async def test_what_a_reader_cannot_use_is_found(chromium, kind, rule):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader, tab(chromium, reader.address) as seen:
+    async with ui.pages(ui.a_cluster(2)) as reader, tab(chromium, reader.address) as seen:
         await seen.open("/gangs")
         assert await seen.faults() == []
         await seen.page.evaluate(PLANTED, kind)
@@ -32,7 +32,7 @@ async def test_what_a_reader_cannot_use_is_found(chromium, kind, rule):
 
 async def test_what_is_wider_than_the_window_is_named(chromium):
     async with (
-        ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader,
+        ui.pages(ui.a_cluster(2)) as reader,
         tab(chromium, reader.address, width=PHONE) as seen,
     ):
         await seen.open("/queues")
@@ -43,7 +43,7 @@ async def test_what_is_wider_than_the_window_is_named(chromium):
 
 
 async def test_complaints_and_other_hosts_are_noticed(chromium):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader, tab(chromium, reader.address) as seen:
+    async with ui.pages(ui.a_cluster(2)) as reader, tab(chromium, reader.address) as seen:
         await seen.open("/queues")
         async with seen.page.expect_console_message():
             await seen.page.evaluate(PLANTED, "console")
@@ -58,31 +58,10 @@ async def test_complaints_and_other_hosts_are_noticed(chromium):
 
 async def test_a_page_of_another_site_would_be_seen_as_one(chromium):
     async with (
-        ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader,
+        ui.pages(ui.a_cluster(2)) as reader,
         tab(chromium, reader.address, bypass_csp=True) as seen,
     ):
         await seen.open("/queues")
         async with seen.page.expect_event("requestfailed"):
             await seen.page.evaluate("fetch('http://elsewhere.example/').catch(() => null)")
         assert "elsewhere.example" in seen.seen.hosts
-
-
-async def test_what_a_page_still_loads_when_it_is_left_is_no_complaint(chromium):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader, tab(chromium, reader.address) as seen:
-        await seen.open("/queues")
-        await seen.page.route("**/icon.svg?slow", lambda route: None)
-        async with seen.page.expect_request("**/icon.svg?slow"):
-            await seen.page.evaluate("void fetch('/icon.svg?slow')")
-        async with seen.page.expect_event("requestfailed") as given_up:
-            await seen.open("/gangs")
-        assert (await given_up.value).failure == "net::ERR_ABORTED"
-        assert seen.seen.complaints == []
-
-
-async def test_what_a_server_ends_before_its_answer_is_a_complaint(chromium):
-    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster(2)))) as reader, tab(chromium, reader.address) as seen:
-        await seen.open("/queues")
-        await seen.page.route("**/icon.svg?cut", lambda route: route.abort("connectionreset"))
-        async with seen.page.expect_event("requestfailed"):
-            await seen.page.evaluate("fetch('/icon.svg?cut').catch(() => null)")
-        assert any("icon.svg?cut net::ERR_CONNECTION_RESET" in each for each in seen.seen.complaints)

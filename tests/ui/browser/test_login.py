@@ -90,17 +90,6 @@ async def test_a_session_that_is_over_leads_to_the_form_and_back(chromium):
         assert seen.page.url == f"{login.address}/gangs?text=wait"
 
 
-async def test_a_token_that_the_cluster_knows_no_more_ends_the_session(chromium):
-    async with with_login(chromium) as (login, seen):
-        await logged_in(login, seen)
-        login.reviewer.tokens.clear()
-        login.times.now += 120
-        assert await seen.open("/gangs") == 401
-        assert await seen.page.get_by_label("Bearer token").count() == 1
-        assert await seen.page.get_by_role("alert").count() == 1, "it says why"
-        assert await seen.faults() == []
-
-
 async def test_after_logging_out_neither_a_page_nor_the_way_back_shows_anything(chromium):
     async with with_login(chromium) as (login, seen):
         await logged_in(login, seen)

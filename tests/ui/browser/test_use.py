@@ -23,7 +23,7 @@ FOCUSED = """() => {
 
 
 def reader(**options):
-    return ui.reader(ui.source(ui.Apiserver(ui.a_cluster(options.pop("nodes", 3), waiting=5))))
+    return ui.pages(ui.a_cluster(options.pop("nodes", 3), waiting=5))
 
 
 async def walked(seen: Tab) -> list[str]:
@@ -45,15 +45,6 @@ async def test_everything_is_reached_by_keyboard_in_its_order_and_shows_that_it_
     async with reader() as served, tab(chromium, served.address, reduced_motion="reduce") as seen:
         await seen.open(path)
         assert await walked(seen) == await seen.page.evaluate(OFFERED)
-
-
-async def test_the_first_key_leads_past_the_head_of_the_page(chromium):
-    async with reader() as served, tab(chromium, served.address) as seen:
-        await seen.open("/gangs")
-        await seen.page.keyboard.press("Tab")
-        await seen.page.keyboard.press("Enter")
-        await seen.page.keyboard.press("Tab")
-        assert 'name="text"' in (await seen.page.evaluate(FOCUSED))["is"]
 
 
 async def test_a_reader_finds_what_holds_a_gpu_by_keyboard_alone(chromium):

@@ -28,11 +28,8 @@ from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.tracing import Tracer
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
-from fairlead.webhook.certificates.authority import CertificateError, Material
-from fairlead.webhook.certificates.mounted import MountedCertificate
-from fairlead.webhook.certificates.secret import SECRET, CertificateSecret
-from fairlead.webhook.certificates.signing import signing_key
-from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.certificates.authority import CertificateError, Material, signing_key
+from fairlead.webhook.certificates.served import SECRET, CertificateSecret, MountedCertificate, load, tls_context
 from fairlead.webhook.options import WebhookOptions
 from fairlead.webhook.registration import registrar
 from fairlead.webhook.registration.configurations import BYPASSES_MAX, Target, sharing_policies

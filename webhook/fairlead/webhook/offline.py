@@ -22,21 +22,26 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
-from fairlead.webhook.claim_names import way
+from fairlead.webhook import claim_names
 from fairlead.webhook.gangs.pod_gang import intent_of
-from fairlead.webhook.gangs.pod_indexes import indexed
 from fairlead.webhook.handlers import dispatch
-from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, object_at
-from fairlead.webhook.objects.pod_templates import ROLLED, ROLLED_TEMPLATE, WORKLOADS, PodTemplate, pod_templates
+from fairlead.webhook.objects.pod_templates import (
+    ROLLED,
+    ROLLED_TEMPLATE,
+    WORKLOADS,
+    PodTemplate,
+    indexed,
+    pod_templates,
+)
 from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts, Key, Template
-from fairlead.webhook.review.patch import apply_patch
-from fairlead.webhook.review.verdict import Finding, Verdict
+from fairlead.webhook.review.pod_claims import claim_spec
+from fairlead.webhook.review.verdict import Finding, Verdict, apply_patch
 
 RESOURCES: dict[str, tuple[str, str]] = {
     "Pod": ("", "pods"),
@@ -298,7 +303,7 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
         validated=validated,
         object=stored,
         source=source,
-        claims=way.described(stored, facts) if waits else "",
+        claims=claim_names.described(stored, facts) if waits else "",
         gang=_gang(stored) if waits else None,
     )
 

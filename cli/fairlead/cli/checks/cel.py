@@ -7,44 +7,54 @@ Exit status: 0 admitted, 1 refused, 2 the file cannot be read.
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fairlead.bounded import files, yaml_text
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
-from fairlead.cli.console import console as console_of
-from fairlead.cli.printer import say
+from fairlead.cli.printer import console, say
 from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice
 
 _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
 
 
-def check(expression: str, *, device: Path | None = None, console: Console | None = None) -> int:
-    """Print the verdict; returns the exit status."""
-    console = console or console_of(highlight=False)
-    try:
-        selector = compile_selector(expression)
-    except CompileError as error:
-        console.print(Text("refused: the expression does not compile", style="red"))
-        console.print(Text(str(error)))
-        return 1
-    refusal = _refusal(expression)
-    console.print(Text(f"refused: {refusal}", style="red") if refusal else Text("admitted", style="green"))
-    _describe(selector, console)
-    if device is not None:
+@dataclass(frozen=True, kw_only=True)
+class Cel:
+    """Compile a device selector as the apiserver would; show its type, cost, and what it reads."""
+
+    expression: Annotated[str, typer.Argument(help="A DRA device selector.")]
+    device: Annotated[
+        Path | None,
+        typer.Option(help="A ResourceSlice (YAML or JSON): the verdict for each of its devices.", exists=True),
+    ] = None
+
+    def run(self) -> int:
+        shown = console(highlight=False)
         try:
-            slices = list(_slices(device))
-        except (OSError, msgspec.ValidationError, ValueError) as error:
-            say(f"{device}: {error}", file=sys.stderr)
-            return 2
-        _judge(selector, slices, console)
-    return int(refusal is not None)
+            selector = compile_selector(self.expression)
+        except CompileError as error:
+            shown.print(Text("refused: the expression does not compile", style="red"))
+            shown.print(Text(str(error)))
+            return 1
+        refusal = _refusal(self.expression)
+        shown.print(Text(f"refused: {refusal}", style="red") if refusal else Text("admitted", style="green"))
+        _describe(selector, shown)
+        if self.device is not None:
+            try:
+                slices = list(_slices(self.device))
+            except (OSError, msgspec.ValidationError, ValueError) as error:
+                say(f"{self.device}: {error}", file=sys.stderr)
+                return 2
+            _judge(selector, slices, shown)
+        return int(refusal is not None)
 
 
 def _refusal(expression: str) -> str | None:

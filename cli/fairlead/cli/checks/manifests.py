@@ -13,8 +13,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -22,14 +23,13 @@ from fairlead.api import names
 from fairlead.bounded import files, json_text
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
-from fairlead.cli.checks.commands import Manifests
 from fairlead.cli.checks.traps import table
 from fairlead.cli.checks.traps.base import Trap
-from fairlead.cli.console import console as console_of
 from fairlead.cli.limits import TooLongError, cpu_at_most
-from fairlead.cli.printer import say
+from fairlead.cli.printer import console, say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
+from fairlead.kube.flags import DRIVERS, ManagedDrivers
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     FLAVORS,
@@ -41,7 +41,7 @@ from fairlead.kube.resources import (
     TENANCY_POLICIES,
     raw,
 )
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 from fairlead.ui.reading.manifests import documents
 from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
@@ -61,40 +61,64 @@ _CLUSTER = (
 )
 
 
-def check(asked: Manifests, *, console: Console | None = None) -> int:
-    """Print a verdict per object; returns the exit status."""
-    try:
-        read = {path: settings.read(path) for path in asked.files}
-        documents = list(documents_of([path for path, found in read.items() if found is None]))
-        of_cluster, serves = asyncio.run(_cluster(asked.kubeconfig)) if asked.kubeconfig else ([], frozenset[str]())
-        context = [*of_cluster, *documents_of(asked.policies)]
-    except (OSError, ValueError, errors.ApiError, NotReadError) as error:
-        say(error, file=sys.stderr)
-        return 2
-    world = world_of([*context, *documents], served_apis=serves, drivers=asked.managed_drivers)
-    every_group = GROUPS | set(asked.groups)
-    everything = [*documents, *(found for found in read.values() if found is not None)]
-    answers: list[Answer] = []
-    try:
-        with cpu_at_most(JUDGE_S):
-            for document in everything:
-                results = tuple(judge(document, world, username=asked.user, groups=every_group))
-                traps = tuple(table.find(document, [*everything, *context]))
-                answers.append(Answer(document=document, results=results, traps=traps))
-    except TooLongError:
-        say(
-            f"{len(answers)} of {len(everything)} objects were judged in {JUDGE_S:g} s of CPU time, which is all that is taken: check fewer "
-            "at once, or with fewer policies",
-            file=sys.stderr,
-        )
-        return 2
-    if asked.output == "json":
-        say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
-    else:
-        _show(answers, console or console_of(highlight=False, soft_wrap=True))
-    for fault in world.faults:
-        say(fault, file=sys.stderr)
-    return int(any(answer.wrong for answer in answers))
+@dataclass(frozen=True, kw_only=True)
+class Manifests:
+    """Say what the webhook would say of manifests, what the pods of their jobs would get, and what other controllers make go wrong."""
+
+    files: Annotated[
+        tuple[Path, ...],
+        typer.Argument(
+            help="Manifests: files, directories, or - for standard input; also jupyterhub_config.py or its chart's values, a compiled "
+            "pipeline of Kubeflow, backend_config.json of an MLflow Project.",
+            metavar="FILE…",
+        ),
+    ]
+    policies: Annotated[
+        tuple[Path, ...],
+        typer.Option("--policies", help="Manifests that the verdicts depend on, but that are not judged.", exists=True),
+    ] = ()
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Take policies, classes, templates and devices from this cluster, too.", exists=True),
+    ] = None
+    user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check"
+    groups: Annotated[tuple[str, ...], typer.Option("--as-group", help="Group of that user.")] = ()
+    managed_drivers: ManagedDrivers = DRIVERS
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text"
+
+    def run(self) -> int:
+        try:
+            read = {path: settings.read(path) for path in self.files}
+            documents = list(documents_of([path for path, found in read.items() if found is None]))
+            of_cluster, serves = asyncio.run(_cluster(self.kubeconfig)) if self.kubeconfig else ([], frozenset[str]())
+            context = [*of_cluster, *documents_of(self.policies)]
+        except (OSError, ValueError, errors.ApiError, NotReadError) as error:
+            say(error, file=sys.stderr)
+            return 2
+        world = world_of([*context, *documents], served_apis=serves, drivers=self.managed_drivers)
+        every_group = GROUPS | set(self.groups)
+        everything = [*documents, *(found for found in read.values() if found is not None)]
+        answers: list[Answer] = []
+        try:
+            with cpu_at_most(JUDGE_S):
+                for document in everything:
+                    results = tuple(judge(document, world, username=self.user, groups=every_group))
+                    traps = tuple(table.find(document, [*everything, *context]))
+                    answers.append(Answer(document=document, results=results, traps=traps))
+        except TooLongError:
+            say(
+                f"{len(answers)} of {len(everything)} objects were judged in {JUDGE_S:g} s of CPU time, which is all that is taken: check fewer "
+                "at once, or with fewer policies",
+                file=sys.stderr,
+            )
+            return 2
+        if self.output == "json":
+            say(json.dumps([each for answer in answers for each in answer.json], indent=1, ensure_ascii=False))
+        else:
+            _show(answers, console(highlight=False, soft_wrap=True))
+        for fault in world.faults:
+            say(fault, file=sys.stderr)
+        return int(any(answer.wrong for answer in answers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,34 +184,34 @@ async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
         return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})
 
 
-def _show(answers: list[Answer], console: Console) -> None:
+def _show(answers: list[Answer], shown: Console) -> None:
     for answer in answers:
         if not answer.results and answer.traps:
-            console.print(Text(f"not judged {answer.subject}", style="default"))
-        _show_results(answer.results[:1], console)
+            shown.print(Text(f"not judged {answer.subject}", style="default"))
+        _show_results(answer.results[:1], shown)
         for trap in answer.traps:
             style = "red" if trap.level == "fails" else "yellow"
-            console.print(Text(f"  {trap.level}: {trap}", style=style))
-        _show_results(answer.results[1:], console)
+            shown.print(Text(f"  {trap.level}: {trap}", style=style))
+        _show_results(answer.results[1:], shown)
     results = [result for answer in answers for result in answer.results]
     refused = sum(not result.allowed for result in results)
     judged = sum(not result.source for result in results)
-    console.print(f"{len(answers)} objects, {judged} judged, {refused} verdicts refused")
+    shown.print(f"{len(answers)} objects, {judged} judged, {refused} verdicts refused")
     failing = sum(trap.level == "fails" for answer in answers for trap in answer.traps)
     if failing:
-        console.print(
+        shown.print(
             f"{failing} fields that will fail: admitted, but what its controller makes of it does not run as it says"
         )
 
 
-def _show_results(results: Sequence[Result], console: Console) -> None:
+def _show_results(results: Sequence[Result], shown: Console) -> None:
     said: set[tuple[str, str]] = set()
     for result in results:
         line = Text(f"{result.outcome:<10}", style=_COLORS[result.outcome])
         line.append(result.review.subject, style="default")
         if result.source:
             line.append(f" (of {result.source})", style="dim")
-        console.print(line)
+        shown.print(line)
         subject = result.source or result.review.subject
         gang = result.gang
         lines = [
@@ -197,13 +221,13 @@ def _show_results(results: Sequence[Result], console: Console) -> None:
         ]
         for line_of in (each for each in lines if each and (subject, each) not in said):
             said.add((subject, line_of))  # the pods of one workload mostly go the same way
-            console.print(Text(f"  {line_of}", style="dim"))
+            shown.print(Text(f"  {line_of}", style="dim"))
         for fault in result.last.message.split("\n") if not result.allowed else ():
-            console.print(Text(f"  {fault}", style="red"))
+            shown.print(Text(f"  {fault}", style="red"))
         for warning in result.warnings:
-            console.print(Text(f"  warning: {warning}", style="yellow"))
+            shown.print(Text(f"  warning: {warning}", style="yellow"))
         for note in result.audit:
-            console.print(Text(f"  audit: {note}", style="dim"))
+            shown.print(Text(f"  audit: {note}", style="dim"))
 
 
 def _json(result: Result) -> Json:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.bounded import files, json_text, yaml_text
 from fairlead.bounded.limits import BoundError, UnreadableError
-from fairlead.cli.checks.traps import mlflow
+from fairlead.cli.checks.traps import pipelines
 
 Json = dict[str, Any]
 PYTHON_BYTES_MAX = 256 * 2**10
@@ -49,22 +49,22 @@ def _backend_config(path: Path) -> Json | None:
         found = json_text.value(files.read(path))
     except UnreadableError:
         return None  # said by the reader of manifests
-    if not isinstance(found, dict) or "kind" in found or mlflow.TEMPLATE not in found:
+    if not isinstance(found, dict) or "kind" in found or pipelines.TEMPLATE not in found:
         return None
-    said = found[mlflow.TEMPLATE]
+    said = found[pipelines.TEMPLATE]
     if not isinstance(said, str) or not said:
-        raise ValueError(f"{path}: {mlflow.TEMPLATE}: {said!r} is no path: write that of the Job template")
+        raise ValueError(f"{path}: {pipelines.TEMPLATE}: {said!r} is no path: write that of the Job template")
     of_template = path.parent / said
     try:
         template = yaml_text.document(files.read(of_template))
     except OSError as error:
         raise ValueError(
-            f"{path}: {mlflow.TEMPLATE}: {of_template} cannot be read: {error.strerror}; write a path from the directory of this file on"
+            f"{path}: {pipelines.TEMPLATE}: {of_template} cannot be read: {error.strerror}; write a path from the directory of this file on"
         ) from None
     except UnreadableError as error:
         raise ValueError(f"{of_template}: {error}") from None
     if not isinstance(template, dict) or template.get("kind") != "Job":
-        raise ValueError(f"{path}: {mlflow.TEMPLATE}: {of_template} holds no Job: MLflow makes Jobs only")
+        raise ValueError(f"{path}: {pipelines.TEMPLATE}: {of_template} holds no Job: MLflow makes Jobs only")
     return {**_object("backend config of MLflow", path, found), "template": template}
 
 

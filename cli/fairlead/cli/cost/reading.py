@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.bounded import files, yaml_text
 from fairlead.bounded.limits import UnreadableError
-from fairlead.cli.views import reading
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.reading import Reader
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.cli.reading import OfCluster
+from fairlead.history.cost.window import CostError, Reader
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
@@ -32,12 +34,51 @@ class Settings(NamedTuple):
     queues: tuple[Raw, ...]
 
 
+Window = Annotated[
+    str, typer.Option(metavar="SPAN", help="30d, 2026-11-01..2026-12-01 (the end excluded), month or last-month; UTC.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(OfCluster):
+    """One that reads the ledger, and prices."""
+
+    ledger: Annotated[
+        str,
+        typer.Option(
+            metavar="DIR|URL",
+            envvar="FAIRLEAD_LEDGER",
+            help="Where the controller keeps the ledger. Default: $FAIRLEAD_LEDGER.",
+        ),
+    ] = ""
+    flavors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Flavors (and Queues) in YAML, for prices. Default: those of the cluster.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None
+
+    def settings(self) -> Settings:
+        """Of the file, or of the cluster. Raises CostError for the file."""
+        if self.flavors is not None:
+            return of_file(self.flavors)
+
+        async def look(cluster: Cluster) -> tuple[list[Raw], list[Raw]]:
+            return await cluster.list(resources.FLAVORS), await list_if_allowed(cluster, resources.QUEUES)
+
+        flavors, queues = self.ask(look)
+        return Settings(_flavors(flavors, "the cluster"), tuple(queues))
+
+
 @contextlib.contextmanager
 def opened(where: str) -> Iterator[Reader]:
     """The ledger there, closed behind. Raises CostError where there is none."""
     if not where:
         raise CostError(
-            "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/cost.md)"
+            "no ledger is named: write --ledger DIR|URL or set FAIRLEAD_LEDGER to where the controller keeps it (docs/ledger.md)"
         )
     try:
         with contextlib.closing(open_reader(where)) as reader:
@@ -46,21 +87,7 @@ def opened(where: str) -> Iterator[Reader]:
         raise CostError(f"the ledger cannot be read: {error}") from error
 
 
-def settings(file: Path | None, kubeconfig: Path | None, context: str | None) -> tuple[int, Settings | None]:
-    """The exit code, and what was read or None; messages of a cluster go to standard error. Raises CostError for a file."""
-    if file is not None:
-        return 0, _of_file(file)
-
-    async def ask(cluster: Cluster) -> tuple[list[Raw], list[Raw]]:
-        return await cluster.list(resources.FLAVORS), await list_if_allowed(cluster, resources.QUEUES)
-
-    code, found = reading.run(ask, kubeconfig=kubeconfig, context=context)
-    if found is None:
-        return code, None
-    return 0, Settings(_flavors(found[0], "the cluster"), tuple(found[1]))
-
-
-def _of_file(file: Path) -> Settings:
+def of_file(file: Path) -> Settings:
     try:
         objects = list(_objects(yaml_text.documents(files.read(file))))
     except (OSError, UnreadableError) as error:

@@ -112,13 +112,21 @@ def _gang(history: History, namespace: str, name: str) -> GangRecord:
 
 def _one_h100(history: History, attributes: Attributes) -> Iterator[str]:
     (pod,) = _gang(history, "vision", "notebook").pods
-    uses = history.devices(pod)
-    if len(uses) != 1:
-        yield f"notebook got {len(uses)} devices instead of 1"
-    for use in uses:
+    yield from _count(history, pod, 1)
+    yield from _are_h100s(history, attributes, pod)
+
+
+def _count(history: History, pod: PodRecord, wanted: int) -> Iterator[str]:
+    found = len(history.devices(pod))
+    if found != wanted:
+        yield f"pod {pod.name} got {found} devices instead of {wanted}"
+
+
+def _are_h100s(history: History, attributes: Attributes, pod: PodRecord) -> Iterator[str]:
+    for use in history.devices(pod):
         product = attributes(use.pool, use.device).get("productName")
         if "H100" not in str(product):
-            yield f"notebook got {use.pool}/{use.device}, a {product}, instead of an H100"
+            yield f"pod {pod.name} got {use.pool}/{use.device}, a {product}, instead of an H100"
 
 
 def _indexed_job(history: History, attributes: Attributes) -> Iterator[str]:
@@ -129,10 +137,8 @@ def _indexed_job(history: History, attributes: Attributes) -> Iterator[str]:
     if len(products) != 1:
         yield f"pretrain got devices of {len(products)} products instead of one: {', '.join(sorted(products))}"
     for pod in gang.pods:
-        uses = history.devices(pod)
-        if len(uses) != 2:
-            yield f"pod {pod.name} got {len(uses)} devices instead of 2"
-        for use in uses:
+        yield from _count(history, pod, 2)
+        for use in history.devices(pod):
             kind = attributes(use.pool, use.device).get("type")
             if kind != "gpu":
                 yield f"pod {pod.name} got {use.pool}/{use.device}, a {kind}, instead of a whole GPU"
@@ -144,10 +150,7 @@ def _two_gangs(history: History, attributes: Attributes) -> Iterator[str]:
     for gang in gangs:
         yield from _started_together(gang)
         for pod in gang.pods:
-            for use in history.devices(pod):
-                product = attributes(use.pool, use.device).get("productName")
-                if "H100" not in str(product):
-                    yield f"pod {pod.name} got {use.pool}/{use.device}, a {product}, instead of an H100"
+            yield from _are_h100s(history, attributes, pod)
     held = sorted((gang.held, gang) for gang in gangs if gang.held) if all(gang.held for gang in gangs) else []
     if len(held) != 2:
         yield "the two gangs did not both run"
@@ -175,10 +178,8 @@ def _started_together(gang: GangRecord) -> Iterator[str]:
 
 def _one_island(history: History, attributes: Attributes) -> Iterator[str]:
     (pod,) = _gang(history, "vision", "tensor-parallel").pods
-    uses = history.devices(pod)
-    if len(uses) != ISLAND_GPUS:
-        yield f"tensor-parallel got {len(uses)} devices instead of {ISLAND_GPUS}"
-    islands = {(use.pool, _island(use.driver, attributes(use.pool, use.device))) for use in uses}
+    yield from _count(history, pod, ISLAND_GPUS)
+    islands = {(use.pool, _island(use.driver, attributes(use.pool, use.device))) for use in history.devices(pod)}
     if len(islands) != 1 or None in {island for _, island in islands}:
         yield f"tensor-parallel's devices are not on one NVLink island: {sorted(map(str, islands))}"
 

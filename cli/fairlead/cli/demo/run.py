@@ -1,6 +1,6 @@
 """Runs the demo: a cluster in this process, the examples on it in two waves, then the verdict.
 
-The three programs are the real ones. What is checked comes from the API (`History`) and, at the end, from the
+The three programs are the real ones. The last line says whose GPU-seconds went where, as the controller's ledger has it. What is checked comes from the API (`History`) and, at the end, from the
 nodes: no device in two claims at any time, each case's promises, every claim released, every node clean.
 """
 
@@ -11,25 +11,30 @@ import contextlib
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 
-from fairlead.cli.console import console as console_of
-from fairlead.cli.demo import accounted, cases, report, view
-from fairlead.cli.demo.observe import Observer
+from fairlead.cli import printer
+from fairlead.cli.demo import cases, view
+from fairlead.cli.demo.history import Observer
+from fairlead.history.cost.bill import percentages
+from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM
+from fairlead.history.ledger.store.place import LedgerError
+from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import resources
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.release import NEWEST, Release
 from fairlead.ui.reading.cluster import Cluster as Listed
-from fairlead.ui.reading.computing import Computing, Where
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.reading.live import LiveSource
 from fairlead.ui.serve.app import serve
+from fairlead.ui.serve.what_if import Computing, Where
 
 NODES = (
     NodeSpec("hgx-h100-a", "hgx-h100"),
@@ -45,7 +50,7 @@ PLAIN_WIDTH = 140
 
 def run_demo(*, keep: bool, plain: bool, workdir: Path | None, release: Release = NEWEST) -> int:
     """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
-    console = console_of(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
+    console = printer.console(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
@@ -98,11 +103,11 @@ class Demo:
                 self._pages(cluster) as address,
             ):
                 failures = await self._play(cluster, observer)
-                self.console.print(report.table(observer.history, self.injected))
+                self.console.print(view.table(observer.history, self.injected))
                 self._verdict(failures, observer)
                 if self.keep:
                     await self._stay(cluster, address)
-        self.console.print(accounted.line(self.workdir / "ledger"))
+        self.console.print(_accounted(self.workdir / "ledger"))
         return 1 if failures else 0
 
     @contextlib.asynccontextmanager
@@ -218,7 +223,7 @@ class Demo:
             f"[bold green]ok[/bold green] {sum(map(len, cases.WAVES))} cases as promised; no device was ever in two of {claims} claims; "
             f"all claims released, all hardware free; {took_s:.0f}s"
         )
-        self.console.print(report.forecast_line(observer.history))
+        self.console.print(view.forecast_line(observer.history))
 
     async def _stay(self, cluster: Cluster, address: str) -> None:
         self.console.print(
@@ -238,3 +243,23 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self.console.print(f"{time.monotonic() - self.start_s:5.1f}s {text}")
+
+
+def _accounted(ledger: Path) -> str:
+    """The summary of the ledger. To be called when the controller has ended: it writes the last seconds then."""
+    try:
+        with contextlib.closing(open_reader(str(ledger))) as reader:
+            known = reader.known()
+            sums = [] if known is None else reader.sums(*known, ("queue",))
+    except LedgerError as error:
+        return f"the ledger cannot be read: {error}"
+    weighed = Counter[tuple[str, str]]()
+    for each in sums:
+        weighed[each.bucket, each.keys[0]] += each.time_us * each.measure.share_ppm
+    total = sum(weighed.values())
+    if not total:
+        return "the ledger holds nothing"
+    ordered = sorted(weighed, key=lambda key: (BUCKETS.index(key[0]), -weighed[key], key[1]))
+    percent = percentages({key: weighed[key] for key in ordered})
+    parts = (f"{bucket}{f' by {queue}' if queue else ''} {percent[bucket, queue]} %" for bucket, queue in ordered)
+    return f"GPU time: {total / WHOLE_PPM / 1e6:,.0f} s, of it {', '.join(parts)}: {sum(percent.values())} %"

@@ -8,22 +8,32 @@ and create their evictions.
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from fairlead.api import names
+import typer
+
 from fairlead.api import repair as api
-from fairlead.cli.gpus.commands import Repair
-from fairlead.cli.gpus.holders import Evictions, holders
-from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, state_of
-from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
-from fairlead.cli.views.table import Cell, Column
+from fairlead.cli import printer, reading
+from fairlead.cli.gpus.published import (
+    Evictions,
+    Say,
+    ask,
+    devices_of,
+    gpu_name,
+    holders,
+    slices_of,
+    state_of,
+    states,
+    teller,
+)
+from fairlead.cli.options import Lines
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import Shown
 from fairlead.kube.client import Client
 from fairlead.kube.resources import RESOURCE_CLAIMS, Raw, raw
 from fairlead.ui.reading.cluster import Cluster
@@ -31,48 +41,111 @@ from fairlead.ui.reading.cluster import Cluster
 POLL_S = 1.0
 UNANSWERED_S = 30.0
 OK, FAILED, NOT_FINISHED = 0, 1, 3
-RUNBOOK = "docs/driver.md, Repair"
+RUNBOOK = "docs/gpu-care.md, Repair"
+COLUMNS = (
+    Column(title="NODE", least=12),
+    Column(title="GPU"),
+    Column(title="PHASE"),
+    Column(title="SINCE", dispensable=1),
+    Column(title="MESSAGE", least=20, sentence=True),
+)
 
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
 
 
-class Say(Protocol):
-    """Prints what happened: the text for people, the fields for programs."""
+@dataclass(frozen=True, kw_only=True)
+class Repair(Shown):
+    """Repair a GPU: taint, drain, reset, verify, untaint. Exit code 0: it is well; 1: it stays tainted; 3: not finished."""
 
-    def __call__(self, text: str, **fields: Any) -> None: ...
+    node: Annotated[str | None, typer.Argument(help="The node.", show_default=False)] = None
+    gpu: Annotated[str | None, typer.Argument(help="The GPU, such as gpu-3 or 3.", show_default=False)] = None
+    drain: Annotated[
+        Literal["wait", "evict"],
+        typer.Option(help="Wait for the claims that have it, or evict their pods, as budgets allow."),
+    ] = "wait"
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds to watch; the repair goes on afterwards.")
+    ] = 3600.0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be drained.")] = False
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take it back while it still drains.")] = False
+    all_repairs: Annotated[bool, typer.Option("--list", help="Instead: list the repairs of all nodes.")] = False
+    as_json: Lines = False
 
+    def run(self) -> int:
+        if self.all_repairs:
+            if self.node is not None or self.gpu is not None:
+                raise typer.BadParameter("lists the repairs of all nodes: leave NODE and GPU out", param_hint="--list")
+            self._list()
+            return OK
+        if self.node is None or self.gpu is None:
+            raise typer.BadParameter("name both, as `fairlead repair NODE gpu-3`; or --list", param_hint="NODE GPU")
+        gpu = gpu_name(self.gpu)
+        if gpu is None:
+            raise typer.BadParameter(
+                f"{self.gpu!r} is no GPU: write gpu-3 or 3 (of a MIG device, the GPU that it is part of)",
+                param_hint="GPU",
+            )
+        if self.dry_run and self.cancel:
+            raise typer.BadParameter("goes without --dry-run", param_hint="--cancel")
+        try:
+            return self._repair(self.node, gpu)
+        except KeyboardInterrupt:
+            again = f"{reading.program()} repair {self.node} {gpu}"
+            say(
+                f"the driver goes on with it; to watch, run `{again}` again, to take it back `{again} --cancel`",
+                file=sys.stderr,
+            )
+            return 130
 
-def repair(asked: Repair, node: str, device: str) -> int:
-    """The exit code: 0 repaired (or taken back), 1 failed or refused, 3 not finished in time."""
-    begun_s = time.monotonic()
+    def _repair(self, node: str, gpu: str) -> int:
+        told = teller(node, gpu, as_json=self.as_json)
 
-    def told(text: str, **fields: Any) -> None:
-        elapsed_s = time.monotonic() - begun_s
-        if asked.as_json:
-            known = {"node": node, "gpu": device, "elapsedSeconds": round(elapsed_s, 1)}
-            say(json.dumps({**known, **(fields or {"message": text})}), flush=True)
+        async def work(cluster: Cluster) -> int:
+            operation = Operation(cluster.client, node, gpu, told)
+            if self.dry_run:
+                return await operation.look(self.drain)
+            if self.cancel:
+                return await operation.cancel(self.timeout_s)
+            return await operation.run(self.drain, self.timeout_s)
+
+        return self.ask(work)
+
+    def _list(self) -> None:
+        """The repairs of all nodes that are under way, that failed, or that ended within the last hour."""
+
+        async def work(cluster: Cluster) -> list[tuple[str, str, api.State]]:
+            return [each async for each in states(cluster.client)]
+
+        found, output = self.ask(work), "json" if self.as_json else self.output
+        if output != "table":
+            rows = [
+                {
+                    "node": node,
+                    "gpu": gpu,
+                    "phase": state.phase,
+                    "since": state.since,
+                    "together": list(state.together),
+                    "message": state.message,
+                }
+                for node, gpu, state in found
+            ]
+            printer.structured(rows, output)
+        elif not found:
+            say("no GPU is being repaired")
         else:
-            say(f"{elapsed_s:6.0f} s  {text}", flush=True)
-
-    async def work(cluster: Cluster) -> int:
-        operation = Operation(cluster.client, node, device, told)
-        if asked.dry_run:
-            return await operation.look(asked.drain)
-        if asked.cancel:
-            return await operation.cancel(asked.timeout_s)
-        return await operation.run(asked.drain, asked.timeout_s)
-
-    try:
-        status, result = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
-    except KeyboardInterrupt:
-        again = f"{reading.program()} repair {node} {device}"
-        say(
-            f"the driver goes on with it; to watch, run `{again}` again, to take it back `{again} --cancel`",
-            file=sys.stderr,
-        )
-        return 130
-    return result if result is not None else status
+            colours = {"failed": "red", "done": "green"}
+            cells = [
+                (
+                    Cell(node),
+                    Cell(gpu),
+                    Cell(state.phase, colours.get(state.phase, "")),
+                    Cell(state.since),
+                    Cell(state.message),
+                )
+                for node, gpu, state in found
+            ]
+            printer.table(COLUMNS, cells)
 
 
 class Operation:
@@ -99,14 +172,14 @@ class Operation:
         """Ask, unless it is under way already, and watch until it ended or the time is over."""
         deadline_s = self._clock() + timeout_s
         slices = await self._slices()
-        self._check_known(slices)
+        devices_of(slices, self._node, self._device)
         state = self._state(slices)
         if state is not None and state.phase in api.UNDER_WAY:
             self._say(f"{self._device} of {self._node} is being repaired already", phase=state.phase)
             number = state.id
         else:
             number = secrets.token_hex(8)
-            await self._ask(slices, api.Request(id=number))
+            await ask(self._client, slices, self._device, api.Request(id=number))
             self._say(f"asked the driver of {self._node} to repair {self._device}", phase="asked")
         evictions = Evictions(self._client, self._say, self._clock)
         shown: tuple[str, str] = "", ""
@@ -125,7 +198,7 @@ class Operation:
             elif state is not None and state.phase in api.UNDER_WAY:
                 number = state.id  # another asked at the same moment
             else:
-                await self._ask_again(slices, number)
+                await ask(self._client, slices, self._device, api.Request(id=number), again=True)
                 if self._clock() - asked_s > UNANSWERED_S:
                     asked_s = self._clock()
                     self._say(f"the driver has not answered yet; does it run on {self._node}?", phase="asked")
@@ -141,7 +214,7 @@ class Operation:
     async def cancel(self, timeout_s: float) -> int:
         deadline_s = self._clock() + timeout_s
         slices = await self._slices()
-        self._check_known(slices)
+        devices_of(slices, self._node, self._device)
         state = self._state(slices)
         if state is None or state.phase not in api.TAINTED:
             self._say(f"{self._device} of {self._node} is not being repaired", phase="none")
@@ -157,7 +230,7 @@ class Operation:
                 phase=state.phase,
             )
             return FAILED
-        await self._ask(slices, api.Request(id=state.id, action="cancel"))
+        await ask(self._client, slices, self._device, api.Request(id=state.id, action="cancel"))
         number = state.id
         while self._clock() < deadline_s:
             state = self._state(await self._slices())
@@ -175,7 +248,7 @@ class Operation:
     async def look(self, drain: Literal["wait", "evict"]) -> int:
         """What a repair would do, as far as the cluster shows; nothing is changed."""
         slices = await self._slices()
-        devices = self._check_known(slices)
+        devices = devices_of(slices, self._node, self._device)
         held = holders((await self._client.list(raw(RESOURCE_CLAIMS))).items, self._node, {self._device})
         self._say(f"would be tainted: {', '.join(devices)}", devices=list(devices))
         then = "its pods would be evicted" if drain == "evict" else "it would be waited for"
@@ -194,22 +267,8 @@ class Operation:
     async def _slices(self) -> list[Raw]:
         return await slices_of(self._client, self._node)
 
-    def _check_known(self, slices: list[Raw]) -> tuple[str, ...]:
-        return devices_of(slices, self._node, self._device)
-
     def _state(self, slices: list[Raw]) -> api.State | None:
         return state_of(slices, self._device)
-
-    async def _ask(self, slices: list[Raw], request: api.Request) -> None:
-        await ask(self._client, slices, self._device, request)
-
-    async def _ask_again(self, slices: list[Raw], number: str) -> None:
-        """A slice that was deleted takes the request with it."""
-        first = api.first_slice(slices)
-        if first is None:
-            return
-        if self._device not in api.requests(first["metadata"].get("annotations") or {}):
-            await self._ask(slices, api.Request(id=number))
 
     # -- what is said ------------------------------------------------------------------------------------------------
 
@@ -232,59 +291,3 @@ class Operation:
                 f"{self._device} stays tainted and takes no claims; what to do: {RUNBOOK}", phase="failed", next=RUNBOOK
             )
         return FAILED
-
-
-def listing(*, output: str, kubeconfig: Path | None, context: str | None) -> int:
-    """The repairs of all nodes that are under way, that failed, or that ended within the last hour."""
-
-    async def work(cluster: Cluster) -> list[dict[str, Any]]:
-        by_node: dict[str, list[Raw]] = {}
-        for each in (await cluster.client.list(SLICES, fields=f"spec.driver={names.DRIVER}")).items:
-            by_node.setdefault(each["spec"].get("nodeName", ""), []).append(each)
-        rows = []
-        for node, slices in sorted(by_node.items()):
-            first = api.first_slice(slices)
-            states = {} if first is None else api.states(first["metadata"].get("annotations") or {})
-            for device, state in sorted(states.items(), key=lambda pair: api.minor_of(pair[0]) or 0):
-                rows.append(
-                    {
-                        "node": node,
-                        "gpu": device,
-                        "phase": state.phase,
-                        "since": state.since,
-                        "together": list(state.together),
-                        "message": state.message,
-                    }
-                )
-        return rows
-
-    status, rows = reading.run(work, kubeconfig=kubeconfig, context=context)
-    if rows is None:
-        return status
-    if output != "table":
-        printing.structured(rows, output)
-    elif not rows:
-        say("no GPU is being repaired")
-    else:
-        columns = (
-            Column(title="NODE", least=12),
-            Column(title="GPU"),
-            Column(title="PHASE"),
-            Column(title="SINCE", dispensable=1),
-            Column(title="MESSAGE", least=20, sentence=True),
-        )
-        colours = {"failed": "red", "done": "green"}
-        printing.table(
-            columns,
-            [
-                [
-                    Cell(row["node"]),
-                    Cell(row["gpu"]),
-                    Cell(row["phase"], colours.get(row["phase"], "")),
-                    Cell(row["since"]),
-                    Cell(row["message"]),
-                ]
-                for row in rows
-            ],
-        )
-    return 0

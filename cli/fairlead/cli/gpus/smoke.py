@@ -15,21 +15,22 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from fairlead.api import names
+from fairlead.cli import printer
 from fairlead.cli.gpus import smoke_objects
-from fairlead.cli.gpus.commands import SmokeTest
-from fairlead.cli.gpus.holders import belongs, holders
-from fairlead.cli.gpus.smoke_verdict import verdict
-from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
-from fairlead.cli.views.table import Cell, Column
+from fairlead.cli.gpus.published import belongs, holders, slices_of
+from fairlead.cli.gpus.smoke_objects import verdict
+from fairlead.cli.options import Namespace
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import Shown
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, Raw, raw
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 
 POLL_S = 0.5
 RECHECK_S = 5.0
@@ -65,39 +66,57 @@ class Device:
     kind: str
 
 
-def smoke(asked: SmokeTest) -> int:
-    """The exit code: 0 when each that was tested is well, 1 when one is not, 3 when none could be tested."""
+@dataclass(frozen=True, kw_only=True)
+class SmokeTest(Shown):
+    """Test a node: allocate each free device, look at it from a container, clean up. Exit code 0: all well; 1: not; 3: none free."""
 
-    async def work(cluster: Cluster) -> list[Row]:
-        task = asyncio.current_task()
-        assert task is not None
-        with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # outside the main thread
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await Smoke(cluster.client, asked).run()
+    node: Annotated[str, typer.Argument(help="The node.")]
+    together: Annotated[
+        bool,
+        typer.Option(
+            "--together", help="All free GPUs in one pod, with NCCL's bandwidth if nccl-tests is in the image."
+        ),
+    ] = False
+    image: Annotated[
+        str | None,
+        typer.Option(help="Image with a shell; nvidia-smi comes with the devices. Default: a small one of CUDA's."),
+    ] = None
+    also: Annotated[
+        str, typer.Option("--also", metavar="COMMAND", help="A command that has to succeed in the container, too.")
+    ] = ""
+    namespace: Namespace = None
+    queue: Annotated[str | None, typer.Option(help="Queue of the pods. Default: as the namespace has it.")] = None
+    timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each device.")] = 300.0
 
-    try:
-        status, rows = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        say("stopped; its pods and claims are removed", file=sys.stderr)
-        return 130
-    if rows is None:
-        return status
-    if asked.output != "table":
-        printing.structured([row.structured() for row in rows], asked.output)
-    else:
-        _print(rows)
-    tested = [row for row in rows if row.result != "skipped"]
-    if not tested:
-        say(f"no device of {asked.node} could be tested", file=sys.stderr)
-        return NOTHING_TESTED
-    return ALL_WELL if all(row.result == "ok" for row in tested) else FAILED
+    def run(self) -> int:
+        async def work(cluster: Cluster) -> list[Row]:
+            task = asyncio.current_task()
+            assert task is not None
+            with contextlib.suppress(ValueError, NotImplementedError, RuntimeError):  # outside the main thread
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            return await Smoke(cluster.client, self).run()
+
+        try:
+            rows = self.ask(work)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            say("stopped; its pods and claims are removed", file=sys.stderr)
+            return 130
+        if self.output != "table":
+            printer.structured([row.structured() for row in rows], self.output)
+        else:
+            _print(rows)
+        tested = [row for row in rows if row.result != "skipped"]
+        if not tested:
+            say(f"no device of {self.node} could be tested", file=sys.stderr)
+            return NOTHING_TESTED
+        return ALL_WELL if all(row.result == "ok" for row in tested) else FAILED
 
 
 class Smoke:
     def __init__(self, client: Client, asked: SmokeTest, *, number: str | None = None) -> None:
         self._client = client
         self._asked = asked
-        self._namespace = asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
+        self._namespace = asked.namespace or asked.own_namespace
         self._number = number or secrets.token_hex(3)
         self._labels = {smoke_objects.LABEL: self._number, smoke_objects.NODE_LABEL: asked.node[:63].rstrip("-.")}
 
@@ -152,8 +171,7 @@ class Smoke:
 
     async def _published(self) -> list[Raw]:
         """The node's devices as its driver published them last."""
-        fields = f"spec.nodeName={self._asked.node},spec.driver={names.DRIVER}"
-        slices = (await self._client.list(raw(RESOURCE_SLICES), fields=fields)).items
+        slices = await slices_of(self._client, self._asked.node)
         newest = max((each["spec"]["pool"].get("generation", 0) for each in slices), default=0)
         return [
             device
@@ -296,4 +314,4 @@ def _print(rows: Sequence[Row]) -> None:
         ]
         for row in rows
     ]
-    printing.table(columns, cells)
+    printer.table(columns, cells)

@@ -12,18 +12,21 @@ import itertools
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
 
 from fairlead.api import names
 from fairlead.api.namespaces import is_exempt
 from fairlead.bounded import json_text
 from fairlead.cli.health import trials, values
 from fairlead.cli.health.seen import Listed, Seen, Trial, has_gate, legacy_limits, written_s
+from fairlead.cli.reading import Shown
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw, Resource, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import not_read
+from fairlead.ui.reading.cluster import Cluster, not_read
 
 AT_ONCE = 8
 KUBELETS_MAX = 50
@@ -31,6 +34,22 @@ PREPARE_FAILS = "FailedPrepareDynamicResources"
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(\w+)",stage="[^"]*"\} ([01])', re.MULTILINE)
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
+SHARED: tuple[Resource[Any], ...] = (
+    resources.NODES,
+    resources.NAMESPACES,
+    resources.LEASES,
+    resources.PODS,
+    resources.DEPLOYMENTS,
+    resources.DAEMON_SETS,
+    resources.RESOURCE_SLICES,
+    resources.RESOURCE_CLAIMS,
+    resources.DEVICE_CLASSES,
+    resources.QUEUES,
+    resources.FLAVORS,
+    resources.GANGS,
+    resources.TENANCY_POLICIES,
+)
+"""Kinds that both commands read."""
 RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
     "patch resourceclaims/status": (
         names.CONTROLLER_USER,
@@ -54,6 +73,26 @@ RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 Part = Literal["gates", "kubelets", "rights"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Looking(Shown):
+    """One that looks for what is wrong with a cluster."""
+
+    try_slices: Annotated[
+        bool,
+        typer.Option(
+            "--try-slices/--no-try-slices",
+            help="Create ResourceSlices with dryRun, to see which of their fields the apiserver keeps. Nothing is stored.",
+        ),
+    ] = True
+    managed_drivers: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--managed-driver",
+            help="DRA driver whose devices Fairlead allocates; may be repeated. Default: as the controller's Deployment has it.",
+        ),
+    ] = ()
 
 
 async def read(
@@ -176,9 +215,7 @@ async def _kinds(
 
 
 def _served(
-    resource: Resource[Any],
-    kinds: dict[str, tuple[str, str, bool]],
-    groups: dict[str, tuple[str, ...]] | None,
+    resource: Resource[Any], kinds: dict[str, tuple[str, str, bool]], groups: dict[str, tuple[str, ...]] | None
 ) -> Resource[Any] | None:
     """The resource in the version that the cluster serves; None where it serves none."""
     if groups is not None and resource.group not in groups:

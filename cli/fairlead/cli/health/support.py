@@ -17,7 +17,7 @@ from fairlead.api import names, withheld
 from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.seen import Seen, node_of
-from fairlead.driver.publish import kept
+from fairlead.driver.publish import slices
 from fairlead.kube import releases
 from fairlead.kube.releases import NEWEST_TRIED, OLDEST, Minor, Need
 from fairlead.kube.resources import DAEMON_SETS, RESOURCE_CLAIMS, Raw
@@ -135,7 +135,7 @@ def _by_driver(seen: Seen, need: Need) -> tuple[bool, str] | None:
     found = {
         node_of(each)
         for each in seen.slices
-        if any(kept.NEEDS[group] is need for group in withheld.dropped(_texts(values.annotations_of(each))))
+        if any(slices.NEEDS[group] is need for group in withheld.dropped(_texts(values.annotations_of(each))))
     }
     return (False, f"found to be dropped by the driver of {values.some(found)}") if found else None
 

@@ -31,10 +31,7 @@ _POD: Raw = {
             {
                 "name": "main",
                 "image": "registry.k8s.io/pause:3.10",
-                "resources": {
-                    "requests": {"cpu": "1m", "memory": "8Mi"},
-                    "limits": {"cpu": "1m", "memory": "8Mi"},
-                },
+                "resources": {"requests": {"cpu": "1m", "memory": "8Mi"}, "limits": {"cpu": "1m", "memory": "8Mi"}},
                 "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
             }
         ],
@@ -85,10 +82,7 @@ _DEVICE: Raw = {
             "capacity": {
                 "memory": {
                     "value": "2Mi",
-                    "requestPolicy": {
-                        "default": "1Mi",
-                        "validRange": {"min": "1Mi", "max": "2Mi", "step": "1Mi"},
-                    },
+                    "requestPolicy": {"default": "1Mi", "validRange": {"min": "1Mi", "max": "2Mi", "step": "1Mi"}},
                 }
             },
             "taints": [{"key": f"{_DOMAIN}/trial", "effect": "NoSchedule"}],

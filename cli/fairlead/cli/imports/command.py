@@ -1,48 +1,86 @@
 """`fairlead import`: reads files, standard input or a cluster, prints what becomes of it. Writes to no cluster.
 
+YAML for kubectl has what has no equal as comments at its object, JSON has it as `notes`.
+
 Exit status: 0 imported; 1 with `--strict`: imported, and something has no equal; 2 nothing was imported.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import typer
+import yaml
+
+from fairlead.api.base import CustomResource
 from fairlead.bounded import files
 from fairlead.bounded.limits import BoundError
-from fairlead.cli.imports import live, write
-from fairlead.cli.imports.commands import Import
-from fairlead.cli.imports.documents import Document, documents
-from fairlead.cli.imports.model import Fault, Imported, RefusedError, Source, plain
-from fairlead.cli.imports.systems import READERS
+from fairlead.cli.imports import kueue, live, runai, volcano, yunikorn
+from fairlead.cli.imports.model import Document, Fault, Imported, Note, RefusedError, Source, System, documents, plain
 from fairlead.cli.printer import say
-from fairlead.cli.views.reading import run as on_cluster
+from fairlead.cli.reading import OfCluster
 
+WIDTH = 120
+READERS: dict[System, Callable[[Iterable[Document]], Imported]] = {
+    "kueue": kueue.read,
+    "volcano": volcano.read,
+    "yunikorn": yunikorn.read,
+    "runai": runai.read,
+}
+"""Each takes documents, and raises RefusedError with every fault."""
 SUFFIXES = {".yaml", ".yml", ".json"}
 
 
-def run(asked: Import) -> int:
-    """Print the objects, the notes to standard error; returns the exit status."""
-    found: list[Document] = []
-    if asked.files:
+@dataclass(frozen=True, kw_only=True)
+class Import(OfCluster):
+    """Print another system's queues as Queues, Flavors and TenancyPolicies, and what has no equal. Applies nothing.
+
+    Look at the result, then: kubectl apply -f FILE. What has no equal is a comment at its object, and a line on standard error.
+    Exit code 0: printed. 1: printed, with --strict, and something has no equal. 2: refused, or not to be read.
+    """
+
+    system: Annotated[
+        System,
+        typer.Option("--from", help="Whose queues: Kueue, Volcano, YuniKorn, or KAI-Scheduler and Run:ai (runai)."),
+    ]
+    files: Annotated[
+        tuple[Path, ...],
+        typer.Argument(
+            help="Files, directories, or - for standard input. Default: what the cluster has.", metavar="[FILE…]"
+        ),
+    ] = ()
+    output: Annotated[
+        Literal["yaml", "json"], typer.Option("--output", "-o", help="YAML with comments, or JSON with notes.")
+    ] = "yaml"
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 when something has no equal.")] = False
+
+    def run(self) -> int:
+        if self.files and (self.kubeconfig is not None or self.context is not None):
+            raise typer.BadParameter("files and a cluster cannot be read together: leave out one", param_hint="FILE")
         try:
-            found = [each for path in asked.files for each in of_path(path)]
+            if self.files:
+                found = [each for path in self.files for each in of_path(path)]
+            else:
+                found = self.ask(lambda cluster: live.read(cluster, self.system), unread=2)
+            imported = READERS[self.system](found)
         except RefusedError as error:
-            return _refused(error)
-    else:
-        status, read = on_cluster(
-            lambda cluster: live.read(cluster, asked.system), kubeconfig=asked.kubeconfig, context=asked.context
-        )
-        if status or read is None:
+            for fault in error.faults:
+                say(fault, file=sys.stderr)
+            say(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
             return 2
-        found = read
-    try:
-        imported = READERS[asked.system](found)
-    except RefusedError as error:
-        return _refused(error)
-    say(write.as_json(imported) if asked.output == "json" else write.as_yaml(imported, asked.system), end="")
-    _say(imported)
-    return int(asked.strict and imported.lost > 0)
+        say(as_json(imported) if self.output == "json" else as_yaml(imported, self.system), end="")
+        for note in imported.notes:
+            say(note, file=sys.stderr)
+        counts = ((imported.queues, "Queues"), (imported.flavors, "Flavors"), (imported.policies, "TenancyPolicies"))
+        written = ", ".join(f"{len(each)} {name}" for each, name in counts)
+        say(f"{written}; {imported.lost} without an equal", file=sys.stderr)
+        return int(self.strict and imported.lost > 0)
 
 
 def of_path(path: Path) -> list[Document]:
@@ -63,16 +101,75 @@ def of_path(path: Path) -> list[Document]:
         raise RefusedError([Fault(Source(plain(str(path))), "", str(error))]) from None
 
 
-def _refused(error: RefusedError) -> int:
-    for fault in error.faults:
-        say(fault, file=sys.stderr)
-    say(f"nothing is imported: {len(error.faults)} faults", file=sys.stderr)
-    return 2
+class _Plain(yaml.SafeDumper):
+    """Writes a value that occurs twice in full each time, without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
-def _say(imported: Imported) -> None:
-    for note in imported.notes:
-        say(note, file=sys.stderr)
-    counts = ((imported.queues, "Queues"), (imported.flavors, "Flavors"), (imported.policies, "TenancyPolicies"))
-    written = ", ".join(f"{len(each)} {name}" for each, name in counts)
-    say(f"{written}; {imported.lost} without an equal", file=sys.stderr)
+def as_yaml(imported: Imported, system: str) -> str:
+    """Flavors, queues, policies, in the order in which they can be applied."""
+    loose = [note for note in imported.notes if _of(note, imported) is None]
+    head = [
+        f"# Imported by fairlead import --from {system}. Read the lines that say `no equal`, then: kubectl apply -f FILE"
+    ]
+    parts = ["\n".join([*head, *_comments(loose, with_source=True)]) + "\n"]
+    for each in objects(imported):
+        key = (str(each["kind"]), str(each["metadata"]["name"]))
+        lines = [f"# from {source.subject} ({source.where})" for source in imported.sources.get(key, ())[:8]]
+        lines += _comments([note for note in imported.notes if _of(note, imported) == key], with_source=False)
+        text = yaml.dump(each, Dumper=_Plain, sort_keys=False, width=1_000_000)
+        parts.append("\n".join([*lines, text]))
+    return "---\n".join(parts)
+
+
+def as_json(imported: Imported) -> str:
+    """A List; `notes` beside its items."""
+    notes = [
+        {
+            "level": "noEqual" if note.lost else "note",
+            "source": _source(note.source),
+            "path": note.path or None,
+            "text": note.text,
+            "about": None if note.about is None else {"kind": note.about[0], "name": note.about[1]},
+        }
+        for note in imported.notes
+    ]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects(imported), "notes": notes}, indent=2) + "\n"
+
+
+def objects(imported: Imported) -> list[dict[str, Any]]:
+    """The objects as kubectl applies them: without what is default."""
+    return [_object(each) for each in (*imported.flavors, *imported.queues, *imported.policies)]
+
+
+def _object(each: CustomResource) -> dict[str, Any]:
+    raw = each.model_dump(by_alias=True, exclude_unset=True, exclude={"status"}, mode="json")
+    return {key: _whole(raw[key]) for key in ("apiVersion", "kind", "metadata", "spec")}
+
+
+def _whole(value: Any) -> Any:
+    """A weight as people write it: 2 for 2.0."""
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _of(note: Note, imported: Imported) -> tuple[str, str] | None:
+    return note.about if note.about in imported.sources else None
+
+
+def _source(source: Source) -> dict[str, str | None]:
+    return {"where": source.where, "kind": source.kind or None, "name": source.name or None}
+
+
+def _comments(notes: list[Note], *, with_source: bool) -> list[str]:
+    found: list[str] = []
+    for note in notes:
+        subject = note.source.subject if with_source else ""
+        text = ": ".join(part for part in (note.word, subject, note.path, note.text) if part)
+        found += textwrap.wrap(text, WIDTH, initial_indent="# ", subsequent_indent="#   ", break_on_hyphens=False)
+    return found

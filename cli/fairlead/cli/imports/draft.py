@@ -2,27 +2,31 @@
 
 Queues and flavors are known here by keys of the input, so that references survive renaming. A queue's amounts are of kinds of devices;
 each kind becomes one Flavor, since two Flavors that take the same device would both be charged for it.
+
+A Flavor selects by what a device says of itself, never by its node. Of node labels only those of GPU feature discovery name
+something that devices say, too (`fairlead.api.legacy.narrowed`); the others are left to the caller.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from fairlead.api import names
 from fairlead.api.base import CustomResource, ManifestError
-from fairlead.api.flavor import Flavor
+from fairlead.api.flavor import Flavor, Measure
+from fairlead.api.legacy import Narrow, narrowed, narrowing, profile_of
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import FLAVORS_MAX, Queue
-from fairlead.cli.imports.devices import Kind
 from fairlead.cli.imports.model import Fault, Imported, Note, RefusedError, Source, plain
 
 NAME_MAX = 200
 """Leaves room for what makes a name unique."""
-NOTHING = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "DoesNotExist"}]}
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+NOTHING = {"matchExpressions": [{"key": NAMESPACE_LABEL, "operator": "DoesNotExist"}]}
 """Selects no namespace: each has this label."""
 R = TypeVar("R", bound=CustomResource)
 
@@ -63,7 +67,7 @@ class DraftQueue:
     spec: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Pending:
     source: Source
     path: str
@@ -99,6 +103,12 @@ class Draft:
     ) -> None:
         """`queue`, `kind`: the key of the queue or flavor that it is of."""
         self._notes.append(_Pending(source, path, text, lost, queue, kind))
+
+    def note_others(self, source: Source, others: Mapping[str, str], queue: Hashable) -> None:
+        """Resources that are no devices, each with its path."""
+        for name, path in others.items():
+            text = f"{plain(name)}: a Queue counts GPUs and MIG devices; bound it with a ResourceQuota"
+            self.note(source, path, text, queue=queue)
 
     def flavor(self, kind: Kind, source: Source | None = None, wanted: str | None = None) -> None:
         """Have a Flavor for the kind; `wanted` is what the input calls it."""
@@ -148,10 +158,7 @@ class Draft:
             while key is not None and key not in done and key not in path:
                 path[key] = None
                 queue = self.queues[key]
-                if queue.parent is not None and queue.parent not in self.queues:
-                    key = None
-                else:
-                    key = queue.parent
+                key = queue.parent if queue.parent in self.queues else None
             if key is not None and key in path:
                 ring = list(path)[list(path).index(key) :]
                 first = self.queues[min(ring, key=self._order)]
@@ -244,14 +251,13 @@ class Draft:
             return None
 
     def _settled(self, queue_names: dict[Hashable, str], flavor_names: dict[Kind, str]) -> Iterable[Note]:
-        for note in dict.fromkeys(map(_hashable, self._notes)):
-            source, path, text, lost, queue, kind = note
+        for each in dict.fromkeys(self._notes):
             about = None
-            if queue is not None and queue in queue_names:
-                about = ("Queue", queue_names[queue])
-            elif kind is not None and kind in flavor_names:
-                about = ("Flavor", flavor_names[kind])
-            yield Note(source, path, text, lost, about)
+            if each.queue is not None and each.queue in queue_names:
+                about = ("Queue", queue_names[each.queue])
+            elif each.kind is not None and each.kind in flavor_names:
+                about = ("Flavor", flavor_names[each.kind])
+            yield Note(each.source, each.path, each.text, each.lost, about)
 
 
 def amount_text(value: Fraction) -> int | str:
@@ -259,10 +265,6 @@ def amount_text(value: Fraction) -> int | str:
     if value.denominator == 1:
         return int(value)
     return f"{float(value):.9f}".rstrip("0") if value < 10**6 else f"{value.numerator * 10**9 // value.denominator}n"
-
-
-def _hashable(note: _Pending) -> tuple[Source, str, str, bool, Hashable | None, Kind | None]:
-    return (note.source, note.path, note.text, note.lost, note.queue, note.kind)
 
 
 def _note_order(note: Note) -> tuple[Any, ...]:
@@ -291,3 +293,65 @@ def _unique(wanted: dict[K, str], order: Callable[[K], Any]) -> dict[K, str]:
             name = f"{base}-{number}"
         taken[name] = key
     return {key: name for name, key in taken.items()}
+
+
+GPU = names.LEGACY_GPU
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Kind:
+    """A kind of device. `profile`: of MIG devices; None means whole GPUs. `shares`: whole GPUs and parts, counted as shares."""
+
+    profile: str | None = None
+    narrow: Narrow = ()
+    shares: bool = False
+
+    @property
+    def measure(self) -> Measure:
+        return "Share" if self.shares else "Devices"
+
+    def selector(self, others: Iterable[Kind] = ()) -> str:
+        """CEL. Devices that are of a more particular kind of `others` are left to that one."""
+        attributes = f"device.attributes['{names.DRIVER}']"
+        texts = [f"device.driver == '{names.DRIVER}'"]
+        if self.profile is not None:
+            texts += [f"{attributes}.type == 'mig'", f"{attributes}.profile == '{self.profile}'"]
+        elif not self.shares:
+            texts.append(f"{attributes}.type == 'gpu'")
+        texts += narrowing(self.narrow, names.DRIVER)
+        for other in self.more_particular(others):
+            texts.append(f"!({' && '.join(narrowing(other.narrow, names.DRIVER))})")
+        return " && ".join(texts)
+
+    @property
+    def name(self) -> str:
+        """What the Flavor is called where no single flavor of the input names it."""
+        parts = [value for _, value in self.narrow] or ["gpu"]
+        return "-".join([*parts, *([] if self.profile is None else [f"mig-{self.profile}"])])
+
+    def more_particular(self, others: Iterable[Kind]) -> list[Kind]:
+        """Those that say more of a device and may take one of this kind's. Of two that may take the same, one is more particular."""
+        return sorted(other for other in others if self._may_share(other) and self.rank < other.rank)
+
+    @property
+    def rank(self) -> tuple[bool, int, Narrow]:
+        return ("product" in dict(self.narrow), len(self.narrow), self.narrow)
+
+    def _may_share(self, other: Kind) -> bool:
+        own, theirs = dict(self.narrow), dict(other.narrow)
+        return self.profile == other.profile and all(own[key] == theirs[key] for key in own.keys() & theirs.keys())
+
+
+def kind_of(resource: str, narrow: Narrow = ()) -> Kind | None:
+    """None for what is no resource of a device that Fairlead counts."""
+    if resource == GPU:
+        return Kind(narrow=narrow)
+    profile = profile_of(resource)
+    return None if profile is None else Kind(profile=profile, narrow=narrow)
+
+
+def narrow_of(labels: Mapping[str, str]) -> tuple[Narrow, dict[str, str]]:
+    """What the labels of nodes say of their devices, and the labels that say nothing of them."""
+    found = {key: narrowed(key, "In", value) for key, value in labels.items()}
+    pairs = sorted(pair for pair in found.values() if pair is not None)
+    return tuple(pairs), {key: value for key, value in labels.items() if found.get(key) is None}

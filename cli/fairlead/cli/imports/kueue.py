@@ -15,14 +15,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairlead.cli.imports.devices import Kind, kind_of, narrow_of
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Quota
-from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.kueue_namespaces import NodeFlavor, Reading, give_namespaces
-from fairlead.cli.imports.kueue_quotas import settle_quotas
-from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
-from fairlead.cli.imports.model import Imported, plain, shown
+from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Kind, Quota, kind_of, narrow_of
+from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.kueue_tree import NodeFlavor, Reading, give_namespaces, settle_quotas
+from fairlead.cli.imports.model import Document, Imported, plain, shown
 
 GROUP = "kueue.x-k8s.io"
 _CHECK = "Fairlead admits a gang when its queue and the devices allow it, without further checks"
@@ -218,7 +214,8 @@ def _quotas(spec: Fields, key: Any, state: Reading) -> dict[Kind, Quota]:
                 note_unread(state.draft, key, resource)
                 wanted = name if kind.profile is None else f"{name}-mig-{kind.profile}"
                 state.draft.flavor(kind, flavor.source, wanted)
-                state.used.setdefault(key[1], []).append(name) if key[0] == "ClusterQueue" else None
+                if key[0] == "ClusterQueue":
+                    state.used.setdefault(key[1], []).append(name)
                 merged.setdefault(kind, []).append(name)
                 if kind in found:
                     found[kind].add(quota)
@@ -226,9 +223,7 @@ def _quotas(spec: Fields, key: Any, state: Reading) -> dict[Kind, Quota]:
                     found[kind] = quota
             note_unread(state.draft, key, entry)
         note_unread(state.draft, key, group)
-    for resource_name, path in others.items():
-        text = f"{plain(resource_name)}: a Queue counts GPUs and MIG devices; bound it with a ResourceQuota"
-        state.draft.note(spec.source, path, text, queue=key)
+    state.draft.note_others(spec.source, others, key)
     for flavors in merged.values():
         if len(flavors) > 1:
             text = f"{', '.join(map(plain, flavors))} are the same devices to a Flavor, as their node labels say nothing of devices: their quotas are added"

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.bounded import json_text
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.systems import System
+from fairlead.cli.imports.model import Document, System
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
 from fairlead.kube import errors
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 GROUPS: dict[System, tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = {
     "kueue": (

@@ -1,15 +1,21 @@
-"""What an import results in: objects of ours, notes on what has no equal; or the faults for which nothing is written."""
+"""What an import starts from and results in: documents; objects of ours, notes on what has no equal, or the faults for which nothing is written.
+
+How much of a file is read, and how, is `fairlead.bounded`'s.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.bounded import yaml_text
+from fairlead.bounded.limits import UnreadableError
 
+System = Literal["kueue", "volcano", "yunikorn", "runai"]
 SHOWN_MAX = 80
 
 
@@ -105,3 +111,25 @@ def plain(text: str) -> str:
     """The text in one line of printable characters, as a name from the input stands in messages and comments."""
     text = text if len(text) <= 253 else f"{text[:252]}…"
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """`where` is what messages call it: the file, and which of its documents."""
+
+    where: str
+    value: Any
+
+
+def documents(text: str | bytes, where: str) -> list[Document]:
+    """Those that are not empty. Raises RefusedError."""
+    try:
+        values = yaml_text.documents(text)
+    except UnreadableError as error:
+        raise RefusedError([Fault(Source(plain(where)), "", f"{error}; correct the file")]) from None
+    several = len(values) > 1
+    return [
+        Document(f"{plain(where)}, document {number}" if several else plain(where), value)
+        for number, value in enumerate(values, 1)
+        if value is not None
+    ]

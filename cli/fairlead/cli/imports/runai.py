@@ -17,12 +17,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
 
 from fairlead.api.durations import duration_s
-from fairlead.cli.imports.devices import Kind
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
-from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
-from fairlead.cli.imports.model import Imported, Source, plain, shown
+from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Kind, Quota
+from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.model import Document, Imported, Source, plain, shown
 
 GROUP = "scheduling.run.ai"
 _JOB = "is of one job: jobs are not imported"
@@ -46,7 +43,6 @@ API = Api(
 SHARES = Kind(shares=True)
 PRIORITY = 100
 _UNLIMITED = -1
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 
 
 def read(documents: Iterable[Document]) -> Imported:
@@ -206,10 +202,7 @@ def _owner(each: Found, draft: Draft, unlimited: dict[str, Fields]) -> DraftQueu
         for name in ("cpu", "memory"):
             if pool.mapping(name):
                 draft.note(
-                    each.source,
-                    pool.at(name),
-                    f"{name}: a Queue counts GPUs; bound it with a ResourceQuota",
-                    queue=key,
+                    each.source, pool.at(name), f"{name}: a Queue counts GPUs; bound it with a ResourceQuota", queue=key
                 )
         pool.ignore("cpu", "memory", "nodePool", "id")
         note_unread(draft, key, pool)

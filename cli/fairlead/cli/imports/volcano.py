@@ -14,12 +14,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairlead.cli.imports.devices import Kind, kind_of
-from fairlead.cli.imports.documents import Document
-from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
-from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.manifests import Api, Found, note_present, note_unread, objects
-from fairlead.cli.imports.model import Imported, plain, shown
+from fairlead.cli.imports.draft import Draft, DraftQueue, Kind, Quota, kind_of
+from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.model import Document, Imported, shown
 
 GROUP = "scheduling.volcano.sh"
 _JOB = "is of one job: jobs are not imported; PodGroups are read as they are where they lie"
@@ -124,9 +121,7 @@ def _quotas(spec: Fields, key: str, draft: Draft) -> dict[Kind, Quota]:
                 amounts.setdefault(kind, {})[word] = amount
                 draft.flavor(kind, spec.source)
     note_unread(draft, key, guarantee)
-    for name, path in others.items():
-        text = f"{plain(name)}: a Queue counts GPUs and MIG devices; bound it with a ResourceQuota"
-        draft.note(spec.source, path, text, queue=key)
+    draft.note_others(spec.source, others, key)
     return {kind: _quota(kind, given, spec) for kind, given in amounts.items()}
 
 

@@ -15,19 +15,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fairlead.api.object_names import is_dns_label
-from fairlead.cli.imports.devices import Kind, kind_of
-from fairlead.cli.imports.documents import Document, documents
-from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
-from fairlead.cli.imports.fields import Fields
-from fairlead.cli.imports.manifests import Api, note_unread, objects
-from fairlead.cli.imports.model import Imported, RefusedError, Source, plain, shown
+from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Kind, Quota, kind_of
+from fairlead.cli.imports.fields import Api, Fields, note_unread, objects
+from fairlead.cli.imports.model import Document, Imported, RefusedError, Source, documents, plain, shown
 
 CONFIG_MAP = "yunikorn-configs"
 API = Api(system="YuniKorn", versions={"": ("v1",)}, kinds=("ConfigMap",), others={})
 _KEY = re.compile(r"(?:(?P<group>[\w.-]+)\.)?queues\.yaml")
 _NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 _QUANTITY = re.compile(r"[0-9]+\s*(m|k|[MGTPE]|[KMGTPE]i)?")
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _STRATEGIES = {"binpacking": "pack", "fair": "spread"}
 ROOT = "root"
 Path = tuple[str, ...]
@@ -110,9 +106,7 @@ def _partition(partition: _Partition, draft: Draft, *, alone: bool) -> None:
         )
     if preemption.flag("quotapreemptionenabled"):
         draft.note(
-            fields.source,
-            preemption.at("quotapreemptionenabled"),
-            "nothing is evicted because a limit was lowered",
+            fields.source, preemption.at("quotapreemptionenabled"), "nothing is evicted because a limit was lowered"
         )
     if fields.mapping("usergroupresolver"):
         draft.note(fields.source, fields.at("usergroupresolver"), "Fairlead has no groups of users")
@@ -215,9 +209,7 @@ def _quotas(fields: Fields, path: Path, draft: Draft) -> dict[Kind, Quota]:
                 quota.limit = amount
             else:
                 quota.deserved = amount
-    for name, place in others.items():
-        text = f"{plain(name)}: a Queue counts GPUs and MIG devices; bound it with a ResourceQuota"
-        draft.note(fields.source, place, text, queue=path)
+    draft.note_others(fields.source, others, path)
     note_unread(draft, path, resources)
     return found
 

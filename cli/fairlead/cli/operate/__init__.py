@@ -1,4 +1,4 @@
 """What an operator does to a running cluster: `fairlead hold | resume`, `fairlead device drain | undrain`, `fairlead top`.
 
-Entrance: `commands.register`. All with the caller's own rights.
+All with the caller's own rights.
 """

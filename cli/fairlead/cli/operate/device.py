@@ -7,30 +7,37 @@ has, are not waited for. Runs with the caller's rights.
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import typer
 
 from fairlead.api import foreign
-from fairlead.cli.gpus.holders import Evictions, Holder, holders
-from fairlead.cli.gpus.published import devices_of, slices_of
-from fairlead.cli.gpus.repair import NOT_FINISHED, OK, Say
-from fairlead.cli.operate.commands import OfGpu
+from fairlead.cli import printer, reading
+from fairlead.cli.gpus.published import Evictions, Holder, Say, devices_of, gpu_name, holders, slices_of, teller
+from fairlead.cli.gpus.repair import NOT_FINISHED, OK
 from fairlead.cli.operate.drain_marks import DriverMarks, RuleMarks, drained, marks, served_rules
-from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
-from fairlead.cli.views.table import Cell, Column
+from fairlead.cli.options import LINE, Lines
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import OfCluster, Shown
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, SELF_SUBJECT_REVIEWS, raw
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.kube.flags import Form
+from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 POLL_S = 1.0
-Drain = Literal["wait", "evict"]
+COLUMNS = (
+    Column(title="NODE", least=12),
+    Column(title="GPU"),
+    Column(title="BY", least=8, dispensable=2),
+    Column(title="SINCE", dispensable=1),
+    Column(title="HOW", dispensable=3),
+    Column(title="REASON", least=12, sentence=True),
+)
 Sleep = Callable[[float], Awaitable[None]]
 Clock = Callable[[], float]
 
@@ -64,10 +71,10 @@ class Operation:
             self._say(f"nothing has {self._gpu} of {self._node}", phase="empty")
         return OK
 
-    async def drain(self, drain: Drain, timeout_s: float, *, reason: str) -> int:
+    async def drain(self, drain: Literal["wait", "evict"], timeout_s: float, *, reason: str) -> int:
         deadline_s = self._clock() + timeout_s
         chosen = await marks(self._client, self._node, self._gpu)
-        changed = await chosen.put(reason=reason, by=await self._user())
+        changed = await chosen.put(reason=reason, by=await reading.user(self._client))
         now = "is given to no new claim from now on" if changed else "was drained already"
         self._say(f"{self._gpu} of {self._node} {now} ({chosen.how})", phase="drained", changed=changed)
         evictions = Evictions(self._client, self._say, self._clock, admin=False)
@@ -93,9 +100,8 @@ class Operation:
     async def undrain(self) -> int:
         """Ends both kinds of marks: the cluster may serve rules since an upgrade."""
         rules = await served_rules(self._client)
-        changed = False if rules is None else await RuleMarks(self._client, rules, self._node, self._gpu).take()
-        if not changed or rules is None:
-            changed = await DriverMarks(self._client, self._node, self._gpu).take() or changed
+        changed = rules is not None and await RuleMarks(self._client, rules, self._node, self._gpu).take()
+        changed = changed or await DriverMarks(self._client, self._node, self._gpu).take()
         what = "is given to claims again" if changed else "is not drained"
         self._say(f"{self._gpu} of {self._node} {what}", phase="given" if changed else "none", changed=changed)
         return OK
@@ -147,64 +153,96 @@ class Operation:
         group = ((found.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
         return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or pod
 
-    async def _user(self) -> str:
-        try:
-            seen = await self._client.create(SELF_SUBJECT_REVIEWS, {})
-        except errors.ApiError:
-            return ""
-        return str(((seen.get("status") or {}).get("userInfo") or {}).get("username") or "")
-
     def _undo(self) -> str:
         return f"{reading.program()} device undrain {self._node}/{self._gpu}"
 
 
-def run(asked: OfGpu, work: Callable[[Operation], Awaitable[int]]) -> int:
-    """The exit code: 0 done, 1 it could not be, 3 something still holds it when the time is over."""
-    (node, gpu), begun_s = asked.gpu, time.monotonic()
+# -- commands ----------------------------------------------------------------------------------------------------------
 
-    def told(text: str, **fields: Any) -> None:
-        elapsed_s = time.monotonic() - begun_s
-        if asked.as_json:
-            known = {"node": node, "gpu": gpu, "elapsedSeconds": round(elapsed_s, 1), "message": text}
-            say(json.dumps(known | fields), flush=True)
-        else:
-            say(f"{elapsed_s:6.0f} s  {text}", flush=True)
 
-    async def connected(cluster: Cluster) -> int:
+def _node_and_gpu(text: str) -> tuple[str, str]:
+    node, _, gpu = text.rpartition("/")
+    name = gpu_name(gpu)
+    if not node or name is None:
+        raise ValueError(
+            f"{text!r} is no GPU of a node: write hgx-h100-a/gpu-3 (of a MIG device, the GPU that it is part of)"
+        )
+    return node, name
+
+
+Gpu = Annotated[
+    tuple[str, str],
+    Form(_node_and_gpu, "/".join),
+    typer.Argument(metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3."),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfGpu(OfCluster):
+    """One for a GPU of a node."""
+
+    gpu: Gpu
+    as_json: Lines = False
+
+    def operate(self, work: Callable[[Operation], Awaitable[int]]) -> int:
+        """Exit code 0 done, 1 it could not be, 3 something still holds it when the time is over."""
+        node, gpu = self.gpu
+        told = teller(node, gpu, as_json=self.as_json)
+
+        async def connected(cluster: Cluster) -> int:
+            try:
+                return await work(Operation(cluster.client, node, gpu, told))
+            except errors.Forbidden as error:
+                raise NotReadError(
+                    f"you may not do that: {error.message}; ask for the role fairlead-operator"
+                ) from error
+
         try:
-            return await work(Operation(cluster.client, node, gpu, told))
-        except errors.Forbidden as error:
-            raise NotReadError(f"you may not do that: {error.message}; ask for the role fairlead-operator") from error
-
-    try:
-        status, result = reading.run(connected, kubeconfig=asked.kubeconfig, context=asked.context)
-    except KeyboardInterrupt:
-        again = f"{reading.program()} device undrain {node}/{gpu}"
-        say(f"it stays as it is; `{again}` ends a drain", file=sys.stderr)
-        return 130
-    return status if result is None else result
+            return self.ask(connected)
+        except KeyboardInterrupt:
+            again = f"{reading.program()} device undrain {node}/{gpu}"
+            say(f"it stays as it is; `{again}` ends a drain", file=sys.stderr)
+            return 130
 
 
-def listing(*, output: str, kubeconfig: Path | None, context: str | None) -> int:
-    """All GPUs that are drained."""
-    status, rows = reading.run(lambda cluster: drained(cluster.client), kubeconfig=kubeconfig, context=context)
-    if rows is None:
-        return status
-    if output != "table":
-        printing.structured(rows, output)
-    elif not rows:
-        say("no GPU is drained")
-    else:
-        columns = (
-            Column(title="NODE", least=12),
-            Column(title="GPU"),
-            Column(title="BY", least=8, dispensable=2),
-            Column(title="SINCE", dispensable=1),
-            Column(title="HOW", dispensable=3),
-            Column(title="REASON", least=12, sentence=True),
-        )
-        printing.table(
-            columns,
-            [[Cell(str(row[key]) or "-") for key in ("node", "gpu", "by", "since", "how", "reason")] for row in rows],
-        )
-    return OK
+@dataclass(frozen=True, kw_only=True)
+class Drain(OfGpu):
+    """Give a GPU to no new claim, and wait until nothing has it. Exit code 0: it is empty; 1: failed; 3: still held."""
+
+    mode: Annotated[
+        Literal["wait", "evict"],
+        typer.Option("--drain", help="Wait for the claims that have it, or evict their pods, as budgets allow."),
+    ] = "wait"
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0, help="Seconds to wait; it stays drained afterwards.")
+    ] = 3600.0
+    reason: Annotated[str, LINE, typer.Option(metavar="TEXT", help="Why, in one line, for `device list`.")] = ""
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which gangs hold it.")] = False
+
+    def run(self) -> int:
+        if self.dry_run:
+            return self.operate(lambda it: it.look())
+        return self.operate(lambda it: it.drain(self.mode, self.timeout_s, reason=self.reason))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undrain(OfGpu):
+    """Give a drained GPU to claims again."""
+
+    def run(self) -> int:
+        return self.operate(lambda it: it.undrain())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drained(Shown):
+    """List the GPUs that are drained."""
+
+    def run(self) -> None:
+        rows = self.ask(lambda cluster: drained(cluster.client))
+        if self.output != "table":
+            printer.structured(rows, self.output)
+        elif not rows:
+            say("no GPU is drained")
+        else:
+            fields = ("node", "gpu", "by", "since", "how", "reason")
+            printer.table(COLUMNS, [[Cell(str(row[key]) or "-") for key in fields] for row in rows])

@@ -11,17 +11,16 @@ import asyncio
 import dataclasses
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from fairlead.api import names
 from fairlead.api import repair as api
-from fairlead.cli.gpus.holders import belongs
-from fairlead.cli.gpus.published import SLICES, ask, devices_of, slices_of, state_of
+from fairlead.cli.gpus.published import ask, belongs, devices_of, slices_of, state_of, states
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DEVICE_TAINT_RULE_VERSIONS, DEVICE_TAINT_RULES, Raw, Resource, raw
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import NotReadError, not_read
 
 LABEL = f"{names.API_GROUP}/drained"
 REASON = f"{names.API_GROUP}/drain-reason"
@@ -143,9 +142,7 @@ class DriverMarks:
                 return
             if state is not None and state.id == request.id and state.phase == "refused":
                 raise NotReadError(f"the driver of node {self._node} refuses: {state.message}")
-            first = api.first_slice(slices)
-            if first is not None and self._gpu not in api.requests(first["metadata"].get("annotations") or {}):
-                await ask(self._client, slices, self._gpu, request)
+            await ask(self._client, slices, self._gpu, request, again=True)
             await self._sleep(POLL_S)
         raise NotReadError(
             f"the driver of node {self._node} has not answered within {ANSWER_S:.0f} s: does it run, and is it of this version? "
@@ -185,31 +182,23 @@ async def drained(client: Client) -> list[dict[str, Any]]:
             "how": "DeviceTaintRule",
             "by": notes.get(BY, ""),
             "reason": notes.get(REASON, ""),
+            "since": rule["metadata"].get("creationTimestamp", ""),
         }
-        rows.setdefault((node, gpu), {**row, "since": rule["metadata"].get("creationTimestamp", "")})
-    for node, slices in _by_node((await client.list(SLICES, fields=f"spec.driver={names.DRIVER}")).items).items():
-        first = api.first_slice(slices)
-        for gpu, state in ({} if first is None else api.states(first["metadata"].get("annotations") or {})).items():
-            if state.phase == "drained":
-                row = {"node": node, "gpu": gpu, "how": "driver", "by": "", "reason": "", "since": state.since}
-                rows.setdefault((node, gpu), row)
+        rows.setdefault((node, gpu), row)
+    async for node, gpu, state in states(client):
+        if state.phase == "drained":
+            row = {"node": node, "gpu": gpu, "how": "driver", "by": "", "reason": "", "since": state.since}
+            rows.setdefault((node, gpu), row)
     return [rows[key] for key in sorted(rows, key=lambda key: (key[0], api.minor_of(key[1]) or 0))]
 
 
-def _by_node(slices: Iterable[Raw]) -> dict[str, list[Raw]]:
-    found: dict[str, list[Raw]] = {}
-    for each in slices:
-        found.setdefault(str(each["spec"].get("nodeName", "")), []).append(each)
-    return found
-
-
-def _selector(rule: Raw) -> Mapping[str, Any]:
-    return (rule.get("spec") or {}).get("deviceSelector") or {}
-
-
 def _node(rule: Raw) -> str:
-    return str(_selector(rule).get("pool", ""))
+    return _selected(rule, "pool")
 
 
 def _device(rule: Raw) -> str:
-    return str(_selector(rule).get("device", ""))
+    return _selected(rule, "device")
+
+
+def _selected(rule: Raw, field: str) -> str:
+    return str(((rule.get("spec") or {}).get("deviceSelector") or {}).get(field, ""))

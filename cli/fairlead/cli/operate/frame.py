@@ -6,25 +6,18 @@ what has no room is counted. Figures are those of `fairlead queues` and `fairlea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
+from fairlead.cli.printer import GAP, Cell, Column, fit, shortened
 from fairlead.cli.views import gangs as gang_table
 from fairlead.cli.views import queues as queue_table
-from fairlead.cli.views.table import GAP, Cell, Column, fit, shortened
 from fairlead.kube import timestamps
-from fairlead.kube.quantity import amount
 from fairlead.ui.model import queues as queue_model
 from fairlead.ui.model.cluster import ClusterView, Memory, NodeView, State
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.gang_list import Choice, Sort
-from fairlead.ui.model.gangs import PHASES
-from fairlead.ui.model.line import Line
-
-QueueSort = Literal["tree", "used", "over", "waiting"]
-NodeSort = Literal["name", "free", "held", "broken"]
+from fairlead.ui.model.gang_list import Choice, LineMemory, Sort
+from fairlead.ui.model.gangs import PHASES, Line
 
 MARKS: Mapping[State, str] = {
     "held": "#", "idle": "i", "starting": "s", "nominated": "n", "free": ".", "fragmented": "x", "drained": "-", "broken": "!",
@@ -43,21 +36,12 @@ _LEAST = 4  # lines of a table, its title included, however low the terminal is
 Row = Sequence[Cell]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is shown first, and of which namespace; "": of all."""
-
-    gangs: Sort = "line"
-    queues: QueueSort = "tree"
-    nodes: NodeSort = "name"
-    namespace: str = ""
-
-
 @dataclass(kw_only=True)
 class Drawing:
-    """What is kept from one picture to the next, so that only what changed is worked out again."""
+    """What is kept from one picture to the next, so that only what changed is worked out again. `namespace`: of which gangs are shown; "": of all."""
 
-    wish: Wish
+    sort: Sort = "line"
+    namespace: str = ""
     _gangs: LineMemory = field(default_factory=LineMemory)
     _cluster: Memory = field(default_factory=Memory)
 
@@ -65,10 +49,10 @@ class Drawing:
         """Each line as cells with colours; at most `height` of them."""
         view = None if facts.hardware is None else self._cluster.draw(facts.hardware)
         known = self._gangs.of(facts)
-        chosen = _sorted_gangs(known.every, self.wish)
+        chosen = self._chosen(known.every)
         head = [_headline(facts, view, known.every), *_notes(facts)]
-        queues = _sorted_queues(queue_model.tree(facts.queues), self.wish.queues)
-        nodes = [] if view is None else sorted(view.nodes, key=_NODE_KEYS[self.wish.nodes])
+        queues = queue_model.tree(facts.queues)
+        nodes = [] if view is None else sorted(view.nodes, key=lambda node: node.name)
         rooms = _rooms(height, len(head), len(queues), len(nodes))
         found: list[Row] = [*head]
         found += _table(
@@ -80,6 +64,11 @@ class Drawing:
         found += _table("gangs", gang_table.COLUMNS, rows, len(chosen) - rooms[2], width)
         cut = found if height is None else found[:height]
         return cut if width is None else [_cut(row, width) for row in cut]
+
+    def _chosen(self, lines: Sequence[Line]) -> Sequence[Line]:
+        chosen = [each for each in lines if each.namespace == self.namespace] if self.namespace else lines
+        key = Choice.key(self.sort)
+        return chosen if key is None else sorted(chosen, key=key)
 
 
 def _rooms(height: int | None, head: int, queues: int, nodes: int) -> tuple[int, int, int]:
@@ -157,32 +146,3 @@ def _node(node: NodeView) -> Row:
         Cell(",".join(sorted(queue for queue in node.queues if queue)) or "-"),
         Cell(problem or "-"),
     )
-
-
-def _count(node: NodeView, states: Iterable[str]) -> int:
-    return sum(gpu.state in states for gpu in node.gpus)
-
-
-_NODE_KEYS: Mapping[NodeSort, Callable[[NodeView], Any]] = {
-    "name": lambda node: node.name,
-    "free": lambda node: (-node.free, node.name),
-    "held": lambda node: (-_count(node, ("held", "idle", "starting")), node.name),
-    "broken": lambda node: (-_count(node, ("broken",)), not node.problem, node.name),
-}
-
-
-def _sorted_queues(lines: list[queue_model.Line], by: QueueSort) -> list[queue_model.Line]:
-    if by == "tree":
-        return lines
-    keys: Mapping[QueueSort, Callable[[queue_model.Line], float]] = {
-        "used": lambda each: sum(amount(share.used) for share in each.shares),
-        "over": lambda each: sum(amount(share.used) - amount(share.fair_share) for share in each.shares),
-        "waiting": lambda each: each.waiting,
-    }
-    return sorted(lines, key=lambda each: (-keys[by](each), each.name))
-
-
-def _sorted_gangs(lines: Sequence[Line], wish: Wish) -> Sequence[Line]:
-    chosen = [each for each in lines if each.namespace == wish.namespace] if wish.namespace else lines
-    key = Choice.key(wish.gangs)
-    return chosen if key is None else sorted(chosen, key=key)

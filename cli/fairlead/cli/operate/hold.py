@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import difflib
 import json
+import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import typer
 
 from fairlead.api import names
 from fairlead.api.hold import VERB
 from fairlead.api.texts import line
-from fairlead.cli.operate.commands import HoldGang, Holding, HoldQueue, ResumeGang, ResumeQueue
+from fairlead.cli import reading
+from fairlead.cli.options import LINE, Namespace
 from fairlead.cli.printer import say
-from fairlead.cli.views import reading
+from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors, timestamps
-from fairlead.kube.resources import (
-    GANGS,
-    PODS,
-    QUEUES,
-    SELF_SUBJECT_ACCESS_REVIEWS,
-    SELF_SUBJECT_REVIEWS,
-    Raw,
-    raw,
-)
+from fairlead.kube.resources import GANGS, PODS, QUEUES, SELF_SUBJECT_ACCESS_REVIEWS, Raw, raw
 from fairlead.ui.model import plain_pods
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 Kind = Literal["gang", "queue"]
 TRIES = 5
 _RESOURCES = {"gang": GANGS, "queue": QUEUES}
+Evict = Annotated[
+    bool, typer.Option("--evict", help="Evict what runs, too: with its checkpoint-grace, as budgets allow.")
+]
+Reason = Annotated[str, LINE, typer.Option(metavar="TEXT", help="Why, in one line; it stands wherever the hold shows.")]
 
 
 class Operation:
@@ -51,7 +51,7 @@ class Operation:
         self._say = say
         self._what = f"gang {namespace}/{name}" if kind == "gang" else f"queue {name}"
 
-    async def hold(self, *, reason: str, evict: bool, now: float) -> None:
+    async def hold(self, reason: str, *, evict: bool, now: float) -> None:
         for _ in range(TRIES):
             found = await self._found()
             known = _hold_of(found)
@@ -115,7 +115,7 @@ class Operation:
         if known is not None:
             return {**known, "evict": True}
         wanted: dict[str, Any] = {"since": timestamps.seconds(now)}
-        user = await self._user()
+        user = await reading.user(self._client)
         if user:
             wanted["by"] = user
         if reason:
@@ -125,15 +125,6 @@ class Operation:
         if self._kind == "gang" and await self._may_protect():
             wanted["protected"] = True
         return wanted
-
-    async def _user(self) -> str:
-        """Who asks, as the apiserver sees it; "" where it does not say."""
-        try:
-            seen = await self._client.create(SELF_SUBJECT_REVIEWS, {})
-        except errors.ApiError:
-            return ""
-        user = str(((seen.get("status") or {}).get("userInfo") or {}).get("username") or "")
-        return user if len(user) <= 256 and user.isprintable() else ""
 
     async def _may_protect(self) -> bool:
         """Whether only users with the verb may take the hold away, as this one has it."""
@@ -154,19 +145,13 @@ class Operation:
                 await self._client.patch(raw(self._resource), self._name, body, namespace=self._namespace)
             else:
                 await self._client.create(raw(self._resource), {**found, "spec": {**found["spec"], "hold": hold}})
-        except errors.Conflict:
+        except (errors.Conflict, errors.NotFound):
             return False
-        except errors.NotFound:
-            return False
-        except errors.Forbidden as error:
-            if "spec.hold" in str(error):
-                raise NotReadError(f"{self._what}: {error.message}") from error
-            raise not_read(error, verb, self._resource, self._namespace) from error
-        except errors.Invalid as error:
-            if "unknown field" in str(error):
-                raise NotReadError(f"{self._what}: its CRD has no spec.hold; upgrade the CRDs first") from error
-            raise not_read(error, verb, self._resource, self._namespace) from error
         except errors.ApiError as error:
+            if isinstance(error, errors.Forbidden) and "spec.hold" in str(error):
+                raise NotReadError(f"{self._what}: {error.message}") from error
+            if isinstance(error, errors.Invalid) and "unknown field" in str(error):
+                raise NotReadError(f"{self._what}: its CRD has no spec.hold; upgrade the CRDs first") from error
             raise not_read(error, verb, self._resource, self._namespace) from error
         return True
 
@@ -219,31 +204,72 @@ def _elsewhere(found: Raw) -> str:
     return ""
 
 
-Work = Callable[[Operation], Awaitable[None]]
+# -- commands ----------------------------------------------------------------------------------------------------------
 
 
-def gang(asked: HoldGang | ResumeGang, work: Work) -> int:
-    """Do `work` to it; returns the exit code."""
-    return _run(
-        asked, work, "gang", asked.name, asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
-    )
+@dataclass(frozen=True, kw_only=True)
+class Holding(OfCluster):
+    """One that puts a gang or a queue on hold, or ends that."""
+
+    output: Annotated[
+        Literal["text", "json"], typer.Option("--output", "-o", help="json: one object for programs.")
+    ] = "text"
+
+    def _run(self, kind: Kind, name: str, namespace: str | None, work: Callable[[Operation], Awaitable[None]]) -> None:
+        def told(text: str) -> None:
+            if self.output == "json":
+                say(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
+            else:
+                say(text)
+
+        async def connected(cluster: Cluster) -> None:
+            await work(Operation(cluster, kind, name, namespace, told))
+
+        self.ask(connected)
 
 
-def queue(asked: HoldQueue | ResumeQueue, work: Work) -> int:
-    """Do `work` to it; returns the exit code."""
-    return _run(asked, work, "queue", asked.name, None)
+@dataclass(frozen=True, kw_only=True)
+class HoldGang(Holding):
+    """Put a gang on hold: it keeps its place and age, and is not admitted. Again: changes nothing but to add --evict."""
+
+    name: Annotated[str, typer.Argument(help="The gang; a pod without a gang is one of its own name.")]
+    namespace: Namespace = None
+    reason: Reason = ""
+    evict: Evict = False
+
+    def run(self) -> None:
+        namespace = self.namespace or self.own_namespace
+        self._run("gang", self.name, namespace, lambda it: it.hold(self.reason, evict=self.evict, now=time.time()))
 
 
-def _run(asked: Holding, work: Work, kind: Kind, name: str, namespace: str | None) -> int:
-    def told(text: str) -> None:
-        if asked.output == "json":
-            say(json.dumps({"kind": kind, "name": name, "namespace": namespace, "message": text}))
-        else:
-            say(text)
+@dataclass(frozen=True, kw_only=True)
+class HoldQueue(Holding):
+    """Put a queue on hold: no gang of it, or of the queues below it, is admitted."""
 
-    async def connected(cluster: Cluster) -> bool:
-        await work(Operation(cluster, kind, name, namespace, told))
-        return True
+    name: Annotated[str, typer.Argument(help="The queue; those below it are on hold with it.")]
+    reason: Reason = ""
+    evict: Evict = False
 
-    status, _ = reading.run(connected, kubeconfig=asked.kubeconfig, context=asked.context)
-    return status
+    def run(self) -> None:
+        self._run("queue", self.name, None, lambda it: it.hold(self.reason, evict=self.evict, now=time.time()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeGang(Holding):
+    """End the hold of a gang. One that an operator wrote takes the right that it was written with."""
+
+    name: Annotated[str, typer.Argument(help="The gang.")]
+    namespace: Namespace = None
+
+    def run(self) -> None:
+        self._run("gang", self.name, self.namespace or self.own_namespace, lambda it: it.resume())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeQueue(Holding):
+    """End the hold of a queue; holds of queues above it, and of its gangs, stay."""
+
+    name: Annotated[str, typer.Argument(help="The queue.")]
+
+    def run(self) -> None:
+        self._run("queue", self.name, None, lambda it: it.resume())

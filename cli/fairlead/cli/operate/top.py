@@ -13,64 +13,76 @@ import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Annotated
 
+import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from fairlead.cli.console import console as console_of
-from fairlead.cli.operate.commands import Top
-from fairlead.cli.operate.frame import Drawing, Row, Wish
-from fairlead.cli.printer import say_coloured
-from fairlead.cli.views import reading
+from fairlead.cli.operate.frame import Drawing, Row
+from fairlead.cli.printer import console, say_coloured
+from fairlead.cli.reading import OfCluster
 from fairlead.kube import timestamps
 from fairlead.kube.client import Client
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.reading.cluster import Cluster
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.model.gang_list import Sort
+from fairlead.ui.reading.cluster import Cluster, NotReadError, Source
 from fairlead.ui.reading.live import LiveSource
-from fairlead.ui.reading.source import Source
 from fairlead.ui.reading.watched import WatchedSource
 
 Sleep = Callable[[float], Awaitable[None]]
 
 
-def top(asked: Top) -> int:
-    """Returns the exit code."""
-    wish = Wish(gangs=asked.sort, queues=asked.sort_queues, nodes=asked.sort_nodes, namespace=asked.namespace or "")
-    namespace = asked.namespace or reading.own_namespace(asked.kubeconfig, asked.context)
-    console = console_of(highlight=False)
+@dataclass(frozen=True, kw_only=True)
+class Top(OfCluster):
+    """Watch queues, nodes' GPUs and gangs in the terminal; Ctrl-C ends it. Each GPU is one letter, the first line says which."""
 
-    async def work(cluster: Cluster) -> bool:
-        drawing = Drawing(wish=wish)
-        if asked.once or not console.is_terminal:
-            facts = await LiveSource(cluster.client, namespace=namespace).facts()
-            _print(drawing.lines(facts, width=console.width if console.is_terminal else None))
-        else:
-            await _show(cluster.client, drawing, console, asked.interval_s, namespace)
-        return True
+    sort: Annotated[
+        Sort, typer.Option(help="Order of gangs; line: waiting ones first, in the order of their queues.")
+    ] = "line"
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Gangs of this one only. Default: of all that you may see.")
+    ] = None
+    once: Annotated[bool, typer.Option("--once", help="Print one picture, in full; so it is into a pipe, too.")] = False
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.5, max=3600, help="Seconds between two pictures.")
+    ] = 2.0
 
-    try:
-        status, _ = reading.run(work, kubeconfig=asked.kubeconfig, context=asked.context)
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return 0  # this is how it is ended: Ctrl-C, or SIGTERM
-    except BrokenPipeError:
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def run(self) -> int:
+        namespace = self.namespace or self.own_namespace
+        terminal = console(highlight=False)
+
+        async def work(cluster: Cluster) -> None:
+            drawing = Drawing(sort=self.sort, namespace=self.namespace or "")
+            if self.once or not terminal.is_terminal:
+                facts = await LiveSource(cluster.client, namespace=namespace).facts()
+                for row in drawing.lines(facts, width=terminal.width if terminal.is_terminal else None):
+                    say_coloured(row)
+            else:
+                await _show(cluster.client, drawing, terminal, self.interval_s, namespace)
+
+        try:
+            self.ask(work)
+        except BrokenPipeError:
+            with contextlib.suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            pass  # this is how it is ended: Ctrl-C, or SIGTERM
         return 0
-    return status
 
 
-async def _show(client: Client, drawing: Drawing, console: Console, interval_s: float, namespace: str) -> None:
+async def _show(client: Client, drawing: Drawing, terminal: Console, interval_s: float, namespace: str) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None, "it runs in one"
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         with Live(
-            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            console=terminal, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
         ) as live:
             async for facts, problem in readings(client, interval_s, namespace):
-                live.update(picture(drawing, facts, problem, *console.size), refresh=True)
+                live.update(picture(drawing, facts, problem, *terminal.size), refresh=True)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
 
@@ -112,8 +124,3 @@ def _texts(lines: Iterable[Row]) -> Iterable[Text]:
         for cell in row:
             text.append(cell.text, style=cell.colour or None)
         yield text
-
-
-def _print(lines: Iterable[Row]) -> None:
-    for row in lines:
-        say_coloured(row)

@@ -19,8 +19,7 @@ class Controller(ControllerOptions, Logged):
 
         from fairlead.cli.serve import serve
         from fairlead.controller.app import run
-        from fairlead.history.ledger.store.errors import LedgerError
-        from fairlead.history.ledger.store.place import place_of
+        from fairlead.history.ledger.store.place import LedgerError, place_of
 
         if self.ledger is not None:
             try:

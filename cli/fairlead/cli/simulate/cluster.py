@@ -12,13 +12,13 @@ import msgspec
 from fairlead.api import names
 from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -62,12 +62,11 @@ class Cluster:
             return False
         admission = plan.admissions[0]
         for claim in admission.claims:
-            allocation = msgspec.convert(claim.allocation.to_json(), resource.AllocationResult)
             self._inventory.set_claim(
                 resource.ResourceClaim(
                     metadata=ObjectMeta(name=claim.name, namespace=NAMESPACE, uid=claim.key),
                     spec=gang.claims[0].spec,
-                    status=resource.ResourceClaimStatus(allocation=allocation),
+                    status=resource.ResourceClaimStatus(allocation=claim.allocation),
                 )
             )
         self._nodes.set_pod(pod, admission.assignments[0].node)
@@ -101,12 +100,7 @@ def _slice(name: str, node: Node) -> resource.ResourceSlice:
     attributes = {"type": {"string": "gpu"}, "productName": {"string": node.model}}
     capacity = {PARTS: {"value": str(WHOLE)}}
     devices = [
-        {
-            "name": f"gpu-{minor}",
-            "attributes": attributes,
-            "capacity": capacity,
-            "allowMultipleAllocations": True,
-        }
+        {"name": f"gpu-{minor}", "attributes": attributes, "capacity": capacity, "allowMultipleAllocations": True}
         for minor in range(node.gpus)
     ]
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}

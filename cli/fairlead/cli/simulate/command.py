@@ -5,63 +5,85 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.console import console as console_of
+from fairlead.cli.printer import console
 from fairlead.cli.simulate import report
-from fairlead.cli.simulate.commands import Simulate
-from fairlead.cli.simulate.protocol import drawn_arrivals
-from fairlead.cli.simulate.replay import Run, replay
+from fairlead.cli.simulate.replay import Run, drawn_arrivals, parse_seeds, replay
 from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_trace, shown
 
 INTERRUPTED = 130
 
 
-def simulate(asked: Simulate, seeds: Sequence[int]) -> int:
-    """The exit status: 0, 2 for input that can't be used, 130 when interrupted (what was finished is shown)."""
-    out, err = console_of(), console_of(stderr=True)
-    for file in (asked.json_file, asked.plot):
-        if file is not None and not file.absolute().parent.is_dir():
-            err.print(f"{file}: there is no directory {file.absolute().parent}", markup=False)
+@dataclass(frozen=True, kw_only=True)
+class Simulate:
+    """Replay a placement trace through the controller's placement, beside other policies."""
+
+    nodes: Annotated[Path, typer.Option(help="CSV of the nodes: sn, cpu_milli, memory_mib, gpu, model.")]
+    pods: Annotated[
+        Path, typer.Option(help="CSV of the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
+    ]
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(help="CSV of recorded arrivals, a column per seed. Default: draw them by the protocol."),
+    ] = None
+    seed: Annotated[tuple[str, ...], typer.Option(metavar="N|N-M", help="Run to replay; may be repeated.")] = ("42",)
+    policy: Annotated[
+        Literal["fairlead", "best-fit", "fgd", "random"],
+        typer.Option(help="The rule of placement: ours, or one to compare with."),
+    ] = "fairlead"
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there.")] = None
+
+    def run(self) -> int:
+        """The exit status: 0, 2 for input that can't be used, 130 when interrupted (what was finished is shown)."""
+        try:
+            seeds = parse_seeds(self.seed)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--seed") from None
+        out, err = console(), console(stderr=True)
+        if self.json_file is not None and not self.json_file.absolute().parent.is_dir():
+            err.print(f"{self.json_file}: there is no directory {self.json_file.absolute().parent}", markup=False)
             return 2
-    try:
-        trace = read_trace(asked.nodes, asked.pods)
-        if not trace.capacity:
-            raise TraceError(f"{asked.nodes}: no node has a GPU; there is nothing to allocate")
-        recorded = None if asked.arrivals is None else read_arrivals(asked.arrivals, seeds, len(trace.pods))
-    except TraceError as error:
-        err.print(str(error), markup=False, soft_wrap=True)
-        return 2
-    orders = {seed: drawn_arrivals(trace, seed) for seed in seeds} if recorded is None else recorded
-    source = "drawn by the protocol, not the published orders" if asked.arrivals is None else "as recorded"
-    out.print(
-        f"{len(trace.nodes):,} nodes, {trace.capacity // 1000:,} GPUs, {len(trace.pods):,} pods in the list; "
-        f"arrivals {source}; policy {asked.policy}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    if trace.unplaceable:
-        out.print(_unplaceable(trace), highlight=False, soft_wrap=True, markup=False)
-    runs, interrupted = _replay(trace, orders, asked.policy, err)
-    if interrupted:
-        done = ", ".join(str(run.seed) for run in runs) or "none"
-        err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
-    if not runs:
-        return INTERRUPTED
-    _print(asked.policy, runs, trace, out)
-    try:
-        if asked.json_file is not None:
-            body = report.as_json(asked.policy, runs, trace, arrivals=source)
-            asked.json_file.write_text(json.dumps(body, indent=1) + "\n")
-        if asked.plot is not None:
-            asked.plot.write_text(report.svg(asked.policy, runs, report.published(trace.digest)))
-    except OSError as error:
-        err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
-        return 2
-    return INTERRUPTED if interrupted else 0
+        try:
+            trace = read_trace(self.nodes, self.pods)
+            if not trace.capacity:
+                raise TraceError(f"{self.nodes}: no node has a GPU; there is nothing to allocate")
+            recorded = None if self.arrivals is None else read_arrivals(self.arrivals, seeds, len(trace.pods))
+        except TraceError as error:
+            err.print(str(error), markup=False, soft_wrap=True)
+            return 2
+        orders = {seed: drawn_arrivals(trace, seed) for seed in seeds} if recorded is None else recorded
+        source = "drawn by the protocol, not the published orders" if self.arrivals is None else "as recorded"
+        out.print(
+            f"{len(trace.nodes):,} nodes, {trace.capacity // 1000:,} GPUs, {len(trace.pods):,} pods in the list; "
+            f"arrivals {source}; policy {self.policy}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        if trace.unplaceable:
+            out.print(_unplaceable(trace), highlight=False, soft_wrap=True, markup=False)
+        runs, interrupted = _replay(trace, orders, self.policy, err)
+        if interrupted:
+            done = ", ".join(str(run.seed) for run in runs) or "none"
+            err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
+        if not runs:
+            return INTERRUPTED
+        _print(self.policy, runs, trace, out)
+        try:
+            if self.json_file is not None:
+                body = report.as_json(self.policy, runs, trace, arrivals=source)
+                self.json_file.write_text(json.dumps(body, indent=1) + "\n")
+        except OSError as error:
+            err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
+            return 2
+        return INTERRUPTED if interrupted else 0
 
 
 def _replay(trace: Trace, orders: Mapping[int, Sequence[int]], policy: str, err: Console) -> tuple[list[Run], bool]:

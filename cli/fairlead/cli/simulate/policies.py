@@ -9,7 +9,7 @@ Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its simulat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -17,6 +17,10 @@ from typing import Protocol
 from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest, Trace
 
 COVERED = 0.95  # of the pods, by FGD's target workload
+
+
+Score = Callable[["Machine", PodRequest], tuple[int, int]]
+"""0 to 100, and the GPU for a share. The request fits."""
 
 
 class Placing(Protocol):
@@ -84,9 +88,9 @@ class RandomPolicy:
 class ScoringPolicy:
     """The best score wins. Scores are remembered until their node changes."""
 
-    def __init__(self, machines: Sequence[Machine], scoring: Scoring) -> None:
+    def __init__(self, machines: Sequence[Machine], score: Score) -> None:
         self._machines = machines
-        self._scoring = scoring
+        self._score = score
         self._known: dict[PodRequest, list[tuple[int, int, int]]] = {}  # per machine: its changes then, score, GPU
 
     def place(self, request: PodRequest) -> bool:
@@ -97,7 +101,7 @@ class ScoringPolicy:
         for place, machine in enumerate(self._machines):
             seen, score, on = known[place]
             if seen != machine.changes:
-                score, on = self._scoring.score(machine, request) if machine.fits(request) else (-1, 0)
+                score, on = self._score(machine, request) if machine.fits(request) else (-1, 0)
                 known[place] = (machine.changes, score, on)
             if score > best:
                 best, chosen, gpu = score, place, on
@@ -107,19 +111,11 @@ class ScoringPolicy:
         return True
 
 
-class Scoring(Protocol):
-    def score(self, machine: Machine, request: PodRequest) -> tuple[int, int]:
-        """0 to 100, and the GPU for a share. The request fits."""
-        ...
-
-
-class BestFit:
+def best_fit(machine: Machine, request: PodRequest) -> tuple[int, int]:
     """Least CPU and GPU left, on the scale of the largest node."""
-
-    def score(self, machine: Machine, request: PodRequest) -> tuple[int, int]:
-        cpu_left = (machine.cpu - request.cpu_milli) / 128_000
-        gpu_left = (sum(machine.free) - request.demand) / 8_000
-        return int(100 * (1 - (0.5 * cpu_left + 0.5 * gpu_left))), machine.tightest(request)
+    cpu_left = (machine.cpu - request.cpu_milli) / 128_000
+    gpu_left = (sum(machine.free) - request.demand) / 8_000
+    return int(100 * (1 - (0.5 * cpu_left + 0.5 * gpu_left))), machine.tightest(request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The results of the runs, beside the published ones where there are any: a table, a plot in the terminal, an SVG file, JSON.
+"""The results of the runs, beside the published ones where there are any: a table, a plot, JSON.
 
 Published means are known by what they are of: the digest of both lists (`Trace.digest`). They are of seeds 42 to 51. Beside
 another list nothing published is shown.
@@ -8,14 +8,12 @@ Source: Weng et al., USENIX ATC 2023, results of the authors' simulator (`experi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.simulate.protocol import POINTS, mean_and_sd
-from fairlead.cli.simulate.replay import Run
+from fairlead.cli.simulate.replay import POINTS, Run, mean_and_sd
 from fairlead.cli.simulate.trace import Trace
 
 Published = Mapping[str, Mapping[int, float]]  # by policy: percent allocated by percent of load
@@ -29,7 +27,7 @@ _OPENB_DEFAULT: Published = {
 }
 PUBLISHED: Mapping[str, Published] = {
     # openb_node_list_gpu_node.csv with openb_pod_list_default.csv
-    "b34f5a68b35230a70679d4b3892c391a90ed3137298acb1ff8c63948cddbf9bf": _OPENB_DEFAULT,
+    "b34f5a68b35230a70679d4b3892c391a90ed3137298acb1ff8c63948cddbf9bf": _OPENB_DEFAULT
 }
 ROWS, COLUMNS = 16, 61
 LEAST, MOST = 70, 130  # percent of load that is drawn
@@ -90,45 +88,6 @@ def chart(policy: str, runs: Sequence[Run], known: Published) -> Text:
     keys = "".join(f"   {mark} {name} (published)" for mark, name in (("f", "FGD"), ("b", "BestFit")) if name in known)
     text.append(f"        {ticks.rstrip()}\n        load that arrived, %   * {policy}{keys}\n")
     return text
-
-
-def svg(policy: str, runs: Sequence[Run], known: Published) -> str:
-    """The same plot as a picture."""
-    width, height, left, top = 640, 360, 60, 20
-    curves = {policy: mean_curve(runs)} | {f"{name} (published)": dict(line) for name, line in known.items()}
-    drawn = [value for line in curves.values() for point, value in line.items() if LEAST <= point <= MOST]
-    low, high = int(min(drawn, default=0.0)), int(max(drawn, default=99.0)) + 1
-    colours = ("#d62728", "#bbbbbb", "#8c8c8c", "#9edae5", "#c5b0d5", "#1f77b4", "#2ca02c")
-
-    def across(point: float) -> float:
-        return left + (point - LEAST) / (MOST - LEAST) * (width - left - 180)
-
-    def down(value: float) -> float:
-        return top + (high - value) / (high - low) * (height - top - 50)
-
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="{height - 8}">load that arrived, % of the cluster\'s GPUs</text>',
-        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">GPUs allocated, %</text>',
-    ]
-    parts += [
-        f'<text x="{across(point):.1f}" y="{height - 30}" text-anchor="middle">{point}</text>'
-        for point in range(LEAST, MOST + 1, 10)
-    ]
-    for value in range(low, high + 1, max(1, (high - low) // 8)):
-        y = f"{down(value):.1f}"
-        parts.append(f'<line x1="{left}" x2="{across(MOST):.1f}" y1="{y}" y2="{y}" stroke="#eeeeee"/>')
-        parts.append(f'<text x="{left - 6}" y="{y}" text-anchor="end">{value}</text>')
-    for number, (name, line) in enumerate(curves.items()):
-        colour = colours[number % len(colours)]
-        points = " ".join(f"{across(p):.1f},{down(v):.1f}" for p, v in line.items() if LEAST <= p <= MOST)
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{1.5 if number else 3}"/>'
-        )
-        y_key = top + 16 * (number + 1)
-        parts.append(f'<text x="{width - 170}" y="{y_key}" fill="{colour}">{escape(name)}</text>')
-    return "\n".join([*parts, "</svg>", ""])
 
 
 def as_json(policy: str, runs: Sequence[Run], trace: Trace, *, arrivals: str) -> dict[str, Any]:

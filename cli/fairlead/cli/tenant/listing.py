@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import difflib
 import sys
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
 
 from fairlead.api import names
 from fairlead.api.tenant_objects import NAME, PER_CLASS
-from fairlead.cli.printer import say
+from fairlead.cli import printer
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import Shown
 from fairlead.cli.tenant.applying import KINDS, described
-from fairlead.cli.views import printing
-from fairlead.cli.views.reading import run
-from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
 from fairlead.ui.reading.cluster import Cluster, list_if_allowed
@@ -27,38 +28,45 @@ COLUMNS = (
 )
 
 
-def show_all(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    code, rows = run(_rows, kubeconfig=kubeconfig, context=context)
-    if rows is None:
-        return code
-    if output != "table":
-        printing.structured(rows, output)
-    elif rows:
-        fields = ("tenant", "namespace", "queue", "podSecurity")
-        table = [[*(Cell(row[each]) for each in fields), Cell(_devices(row["devices"]))] for row in rows]
-        printing.table(COLUMNS, table)
-    else:
-        say(f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME", file=sys.stderr)
-    return code
+@dataclass(frozen=True, kw_only=True)
+class List(Shown):
+    """List the cluster's tenants: namespaces, queues, Pod Security, and what their quotas of devices have left."""
+
+    def run(self) -> None:
+        rows = self.ask(_rows)
+        if self.output != "table":
+            printer.structured(rows, self.output)
+        elif rows:
+            fields = ("tenant", "namespace", "queue", "podSecurity")
+            table = [[*(Cell(row[each]) for each in fields), Cell(_devices(row["devices"]))] for row in rows]
+            printer.table(COLUMNS, table)
+        else:
+            text = f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME"
+            say(text, file=sys.stderr)
 
 
-def show_one(name: str, *, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    code, found = run(_labelled, kubeconfig=kubeconfig, context=context)
-    if found is None:
-        return code
-    own = [each for each in found if _tenant(each) == name]
-    if not own:
-        near = difflib.get_close_matches(name, sorted({_tenant(each) for each in found}))
-        hint = f"did you mean {', '.join(near)}?" if near else "all tenants: fairlead tenant list"
-        say(f"no object bears the label {names.TENANT}={name}; {hint}", file=sys.stderr)
-        return 1
-    if output != "table":
-        printing.structured({"apiVersion": "v1", "kind": "List", "items": own}, output)
+@dataclass(frozen=True, kw_only=True)
+class Show(Shown):
+    """Show every object of a tenant that you may list, and how it is removed."""
+
+    name: Annotated[str, typer.Argument(help="The tenant's name.")]
+
+    def run(self) -> int:
+        found = self.ask(_labelled)
+        own = [each for each in found if _tenant(each) == self.name]
+        if not own:
+            near = difflib.get_close_matches(self.name, sorted({_tenant(each) for each in found}))
+            hint = f"did you mean {', '.join(near)}?" if near else "all tenants: fairlead tenant list"
+            say(f"no object bears the label {names.TENANT}={self.name}; {hint}", file=sys.stderr)
+            return 1
+        if self.output != "table":
+            printer.structured({"apiVersion": "v1", "kind": "List", "items": own}, self.output)
+            return 0
+        for each in own:
+            say(described(each))
+        remove = f"kubectl delete queues,namespaces -l {names.TENANT}={self.name}"
+        say(f"to remove all of it, and what runs there: {remove}")
         return 0
-    for each in own:
-        say(described(each))
-    say(f"to remove all of it, and what runs there: kubectl delete queues,namespaces -l {names.TENANT}={name}")
-    return 0
 
 
 async def _rows(cluster: Cluster) -> list[dict[str, Any]]:

@@ -9,55 +9,62 @@ import contextlib
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from fairlead.cli import printer, reading
+from fairlead.cli.options import Namespace
 from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
+from fairlead.cli.reading import Shown
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.model import idle_devices
-from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
-from fairlead.ui.reading.cluster import Cluster, list_if_allowed
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.model.devices import busy_line, readable
+from fairlead.ui.model.explanations import Explanation, gang_explanation, pod_explanation, queue_explanation
+from fairlead.ui.model.plain_pods import gang_of
+from fairlead.ui.reading.cluster import Cluster, NotReadError, list_if_allowed
 
-KINDS = ("gang", "pod", "queue")
 NEAR_MAX = 4
 READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS, "queue": resources.QUEUES}
 
 
-def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Print the explanation of `target`: kind/name, or a name that is tried as gang, pod and queue in turn."""
-    kind, slash, name = target.rpartition("/")
-    if slash and kind.rstrip("s") not in KINDS:
-        say(f"{target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
-        return 2
-    kinds = (kind.rstrip("s"),) if slash else KINDS
+@dataclass(frozen=True, kw_only=True)
+class Explain(Shown):
+    """Explain the state of a pod, a gang or a queue: what blocks it, what holds its devices, what would change it."""
 
-    async def look(cluster: Cluster) -> Explanation:
-        refused: list[NotReadError] = []
-        for each in kinds:
-            try:
-                found = await _find(cluster, each, name, namespace)
-            except NotReadError as error:  # what is meant may be of another kind
-                refused.append(error)
-                continue
-            if found is not None:
-                return found
-        if refused:
-            raise refused[0]
-        raise NotReadError(await _missing(cluster, kinds, name, namespace))
+    target: Annotated[str, typer.Argument(help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.")]
+    namespace: Namespace = None
 
-    code, explanation = reading.run(look, kubeconfig=kubeconfig, context=context)
-    if explanation is None:
-        return code
-    if output == "table":
-        _print(explanation)
-    else:
-        printing.structured(asdict(explanation), output)
-    return 0
+    def run(self) -> int:
+        kind, slash, name = self.target.rpartition("/")
+        if slash and kind.rstrip("s") not in READ:
+            say(f"{self.target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
+            return 2
+        kinds = (kind.rstrip("s"),) if slash else tuple(READ)
+        namespace = self.namespace or self.own_namespace
+
+        async def look(cluster: Cluster) -> Explanation:
+            refused: list[NotReadError] = []
+            for each in kinds:
+                try:
+                    found = await _find(cluster, each, name, namespace)
+                except NotReadError as error:  # what is meant may be of another kind
+                    refused.append(error)
+                    continue
+                if found is not None:
+                    return found
+            if refused:
+                raise refused[0]
+            raise NotReadError(await _missing(cluster, kinds, name, namespace))
+
+        explanation = self.ask(look)
+        if self.output == "table":
+            _print(explanation)
+        else:
+            printer.structured(asdict(explanation), self.output)
+        return 0
 
 
 async def _find(cluster: Cluster, kind: str, name: str, namespace: str) -> Explanation | None:
@@ -111,7 +118,7 @@ async def _devices_of(cluster: Cluster, namespace: str, pods: set[str], *, now: 
     if not pods:
         return ""
     claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
-    return idle_devices.line(idle_devices.readable(claims), pods, now=now)
+    return busy_line(readable(claims), pods, now=now)
 
 
 async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
@@ -122,8 +129,8 @@ async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace:
     near: list[str] = []
     for kind in kinds:
         with contextlib.suppress(NotReadError):
-            names = await _names(cluster, kind, namespace)
-            near += [f"{kind}/{each}" for each in close(name, names)]
+            found = await cluster.list(READ[kind], None if kind == "queue" else namespace)
+            near += [f"{kind}/{each}" for each in _close(name, [str(raw["metadata"]["name"]) for raw in found])]
     elsewhere: list[str] = []
     with contextlib.suppress(NotReadError):
         for kind in set(kinds) & {"gang", "pod"}:
@@ -138,12 +145,7 @@ async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace:
     return f"{text}, nor anything like it; what there is: {reading.program()} {lists}"
 
 
-async def _names(cluster: Cluster, kind: str, namespace: str) -> list[str]:
-    found = await cluster.list(READ[kind], None if kind == "queue" else namespace)
-    return [str(raw["metadata"]["name"]) for raw in found]
-
-
-def close(name: str, known: Iterable[str]) -> list[str]:
+def _close(name: str, known: Iterable[str]) -> list[str]:
     """Known names that resemble `name` or begin with it, the most similar first."""
     names = sorted(known)
     longer = [each for each in names if len(name) >= 3 and each.startswith(name)]
@@ -151,11 +153,11 @@ def close(name: str, known: Iterable[str]) -> list[str]:
 
 
 def _print(explanation: Explanation) -> None:
-    printing.paragraph(explanation.headline, bold=True)
+    printer.paragraph(explanation.headline, bold=True)
     for part in explanation.parts:
-        printing.paragraph(f"{part.title}:", indent=2)
+        printer.paragraph(f"{part.title}:", indent=2)
         for text in part.lines:
-            printing.paragraph(text, indent=4)
+            printer.paragraph(text, indent=4)
     for each in explanation.more:
         say()
         _print(each)

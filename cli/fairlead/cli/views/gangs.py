@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from time import time
+from typing import Annotated
 
-from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
-from fairlead.cli.views.table import Cell, Column
+import typer
+
+from fairlead.cli import printer, reading
+from fairlead.cli.options import Namespace
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import Shown
 from fairlead.kube import resources
 from fairlead.ui.model import plain_pods
-from fairlead.ui.model.gangs import age, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import Line, age, line, order
 from fairlead.ui.reading.cluster import Cluster, list_if_allowed
 
 STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Evicted": "yellow", "Running": "green", "Failed": "red"}
@@ -61,28 +63,31 @@ def _nodes(nodes: Sequence[str]) -> str:
     return (",".join(nodes[:NODES_SHOWN]) + (f" +{more}" if more > 0 else "")) or "-"
 
 
-def show(*, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Print the gangs of one namespace, or of all (None); returns the exit code."""
+@dataclass(frozen=True, kw_only=True)
+class Gangs(Shown):
+    """List gangs: phase, queue, place in line, pods, nodes, and why they wait."""
 
-    async def look(cluster: Cluster) -> list[Line]:
-        found, now = await cluster.list(resources.GANGS, namespace), time()
-        pods = await list_if_allowed(cluster, resources.PODS, namespace)
-        seen = [*(line(raw, now=now) for raw in found), *plain_pods.lines(pods, found, now=now)]
-        if not seen and namespace is not None:
-            await reading.check_namespace(cluster, namespace)
-        return seen
+    namespace: Namespace = None
+    everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")] = False
 
-    code, found = reading.run(look, kubeconfig=kubeconfig, context=context)
-    if found is None:
-        return code
-    lines = order(found)
-    if output != "table":
-        printing.structured([asdict(each) for each in lines], output)
-    elif lines:
-        first = 0 if namespace is None else 1
-        printing.table(COLUMNS[first:], [row[first:] for row in rows(lines)])
-    else:
-        where = f"namespace {namespace}" if namespace else "any namespace"
-        more = f"; all others: {reading.program()} gangs -A" if namespace else ""
-        say(f"no gangs in {where}: no pod there asks for devices that Fairlead manages{more}", file=sys.stderr)
-    return 0
+    def run(self) -> None:
+        namespace = None if self.everywhere else self.namespace or self.own_namespace
+
+        async def look(cluster: Cluster) -> list[Line]:
+            found, now = await cluster.list(resources.GANGS, namespace), time()
+            pods = await list_if_allowed(cluster, resources.PODS, namespace)
+            seen = [*(line(raw, now=now) for raw in found), *plain_pods.lines(pods, found, now=now)]
+            if not seen and namespace is not None:
+                await reading.check_namespace(cluster, namespace)
+            return seen
+
+        lines = order(self.ask(look))
+        if self.output != "table":
+            printer.structured([asdict(each) for each in lines], self.output)
+        elif lines:
+            first = 0 if namespace is None else 1
+            printer.table(COLUMNS[first:], [row[first:] for row in rows(lines)])
+        else:
+            where = f"namespace {namespace}" if namespace else "any namespace"
+            more = f"; all others: {reading.program()} gangs -A" if namespace else ""
+            say(f"no gangs in {where}: no pod there asks for devices that Fairlead manages{more}", file=sys.stderr)

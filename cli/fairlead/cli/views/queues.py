@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
-from fairlead.cli.printer import say
-from fairlead.cli.views import printing, reading
-from fairlead.cli.views.table import Cell, Column
+from fairlead.cli import printer
+from fairlead.cli.printer import Cell, Column, say
+from fairlead.cli.reading import Shown
 from fairlead.kube import resources
 from fairlead.kube.quantity import amount
 from fairlead.ui.model.queues import Line, Share, tree
@@ -49,35 +48,34 @@ def _figures(share: Share) -> tuple[Cell, ...]:
     return (Cell(share.flavor), Cell(share.used, "yellow" if over else ""), *map(Cell, others))
 
 
-def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Print the tree; returns the exit code."""
-    code, found = reading.run(lambda cluster: cluster.list(resources.QUEUES), kubeconfig=kubeconfig, context=context)
-    if found is None:
-        return code
-    lines = tree(found)
-    if output != "table":
-        printing.structured([asdict(each) for each in lines], output)
-        return 0
-    if not lines:
-        say("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
-        return 0
-    printing.table(COLUMNS, rows(lines))
-    for each in lines:
-        if each.problem:
-            printing.paragraph(f"queue {each.name}: {each.problem}")
-    for each in lines:
-        if each.hold.startswith(f"queue {each.name} "):  # else it is that of a queue above
-            printing.paragraph(each.hold)
-    for each in lines:
-        if each.schedule:
-            printing.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
-    for each in lines:
-        if each.budget:
-            printing.paragraph(f"budget of queue {each.name}: {each.budget}")
-    unlimited = [each.name for each in lines if each.open_to_all]
-    if unlimited:
-        shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")
-        printing.paragraph(
-            f"open to every namespace that names it, for want of a namespaceSelector: {shown}; see docs/queues.md"
-        )
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class Queues(Shown):
+    """Show the tree of queues: what each uses, its fair share, what it deserves, and how many gangs wait in it."""
+
+    def run(self) -> None:
+        lines = tree(self.ask(lambda cluster: cluster.list(resources.QUEUES)))
+        if self.output != "table":
+            printer.structured([asdict(each) for each in lines], self.output)
+            return
+        if not lines:
+            say("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
+            return
+        printer.table(COLUMNS, rows(lines))
+        for each in lines:
+            if each.problem:
+                printer.paragraph(f"queue {each.name}: {each.problem}")
+        for each in lines:
+            if each.hold.startswith(f"queue {each.name} "):  # else it is that of a queue above
+                printer.paragraph(each.hold)
+        for each in lines:
+            if each.schedule:
+                printer.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
+        for each in lines:
+            if each.budget:
+                printer.paragraph(f"budget of queue {each.name}: {each.budget}")
+        unlimited = [each.name for each in lines if each.open_to_all]
+        if unlimited:
+            shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")
+            printer.paragraph(
+                f"open to every namespace that names it, for want of a namespaceSelector: {shown}; see docs/queues.md"
+            )

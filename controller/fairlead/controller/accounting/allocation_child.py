@@ -17,7 +17,7 @@ from typing import Any
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.history.cost import opencost
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
 

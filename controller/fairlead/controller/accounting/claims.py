@@ -11,10 +11,18 @@ from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held.leaving import leaving_since
 from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
 from fairlead.controller.watch.allocated_claims import Held
-from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, End, Measure
-from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, PartSeen, UsageSeen
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
+from fairlead.history.ledger.entries import (
+    WHOLE_PPM,
+    Allocation,
+    ClaimEnded,
+    ClaimSeen,
+    End,
+    Measure,
+    PartSeen,
+    UsageSeen,
+)
 from fairlead.kube import core, timestamps
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 

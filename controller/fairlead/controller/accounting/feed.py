@@ -1,30 +1,29 @@
-"""Tells the ledger, once a second, what became of claims and devices. A look costs what changed; a large cluster is first told in turns.
+"""Tells the ledger, once a second, what became of claims and devices, and what was decided about gangs.
 
-What free devices are good for is judged node by node, as nodes change, in a bounded part of each second: on a busy cluster a node may
-be judged some seconds late. The times of claims are exact all the same.
+A look costs what changed; a large cluster is first told in turns. What free devices are good for is judged node by node, as nodes
+change, in a bounded part of each second: on a busy cluster a node may be judged some seconds late. The times of claims are exact all
+the same. Decisions are told as events tell them, which are gone after an hour; a timeline is looked at later.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
-from fairlead.controller.accounting.decisions import GangDecisions
-from fairlead.controller.accounting.nodes import ANYWHERE, NodeUnits
-from fairlead.controller.accounting.units import Measures
-from fairlead.controller.accounting.vacancies import UsualRequests
+from fairlead.controller.accounting.units import ANYWHERE, Measures, NodeUnits, UsualRequests
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.settings import Settings
-from fairlead.engine.types.workload import Workload
-from fairlead.history.ledger.entries import Unit, Wait
+from fairlead.engine.types.pods import Workload
+from fairlead.history.ledger.entries import ClaimSeen, Decision, Observation, Unit, UnitSeen, Wait
 from fairlead.history.ledger.keeper import Keeper
-from fairlead.history.ledger.observed import ClaimSeen, Observation, UnitSeen
+from fairlead.kube.limits import Clock
 from fairlead.kube.timestamps import microseconds
 from fairlead.kube.timing import Time
 
@@ -35,6 +34,10 @@ WHOLE_S = 10.0  # between two looks at everything, while the store cannot be rea
 NODES_AT_ONCE = 8  # before others have their turn; a node of MIG-capable GPUs has 200 devices
 CLAIMS_AT_ONCE = 100
 JUDGE_S = 0.02  # of each look, for what free devices are good for
+WAITING_MAX = 10_000  # for the ledger; beyond that the oldest are lost
+GANGS_MAX = 20_000  # whose last decision is known
+TEXT_MAX = 1024
+NO_DECISIONS = frozenset({"Forecast"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,32 @@ class Known:
     workload: Callable[[], Workload | None]
     reserved: Callable[[], Collection[str]]  # nodes that are held for a gang
     queued_since: Callable[[GangId], float | None]  # unix seconds
+
+
+class GangDecisions:
+    """Two in a row that say the same are one. `note` and `take` from one thread."""
+
+    def __init__(self, wall: Clock) -> None:
+        self._wall = wall
+        self._noted: deque[Decision] = deque(maxlen=WAITING_MAX)
+        self._last: OrderedDict[GangId, tuple[str, str]] = OrderedDict()
+
+    def note(self, gang: GangId, what: str, text: str, *, warning: bool) -> None:
+        if what in NO_DECISIONS or self._last.get(gang) == (what, text):
+            return
+        self._last[gang] = (what, text)
+        self._last.move_to_end(gang)
+        if len(self._last) > GANGS_MAX:
+            self._last.popitem(last=False)
+        at_us = microseconds(self._wall())
+        self._noted.append(
+            Decision(namespace=gang[0], gang=gang[1], at_us=at_us, what=what, text=text[:TEXT_MAX], warning=warning)
+        )
+
+    def take(self) -> tuple[Decision, ...]:
+        taken = tuple(self._noted)
+        self._noted.clear()
+        return taken
 
 
 class LedgerFeed:

@@ -19,13 +19,13 @@ from prometheus_client.registry import Collector
 from fairlead.controller.accounting.allocation_child import problem
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges
-from fairlead.history.cost import gpu_series
-from fairlead.history.cost.gpu_series import Container, HeldClaim
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.history.cost import opencost
+from fairlead.history.cost.opencost import Container, HeldClaim
 from fairlead.kube import core
 from fairlead.kube.resource import ResourceClaim
 
@@ -91,9 +91,9 @@ class HeldGpus(Collector):
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        family = GaugeMetricFamily(gpu_series.NAME, gpu_series.HELP, labels=["container", "pod", "namespace", "node"])
+        family = GaugeMetricFamily(opencost.NAME, opencost.HELP, labels=["container", "pod", "namespace", "node"])
         if self.caches is not None:
-            for each in gpu_series.series(held_claims(self.caches, self._failures)):
+            for each in opencost.series(held_claims(self.caches, self._failures)):
                 family.add_metric([each.container, each.pod, each.namespace, each.node], each.value)
         yield family
 

@@ -1,18 +1,34 @@
-"""Devices as the ledger counts them: of which physical device they are, how much of it, and of which flavor."""
+"""Devices as the ledger counts them: of which physical device (unit) they are, how much of it, of which flavor, and what a free one is good for.
+
+A unit that no claim holds is good for a usual request, for a gang that it is held for, or for nothing: drained, broken, or fragmented.
+The usual requests are those that placement learns from (`engine.types.workload`): what a pod asks of devices by one claim, and of
+its node. A free device is fragmented where none of them that has room on the node could be given it.
+Example: a node has two free GPUs and no CPU left; the usual requests all need CPU: both are fragmented.
+Constraints between devices of a claim are not considered: what is called free here may still not fit one of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
+from fairlead.api import repair
+from fairlead.api.capacity_types import capacity_type
+from fairlead.engine.allocator.candidates import candidates, taints
+from fairlead.engine.allocator.requests import CompiledRequest, Compiler, InvalidClaimError
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Consumption
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.pool import NodeDevices
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges, share
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.pods import PodNeeds, Workload
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unit
+from fairlead.engine.types.values import DeviceRef, qualified
+from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unavailable, Unit, UnitSeen, Vacancy
+from fairlead.kube import resource
 
 DEVICES_MAX = 100_000  # measures remembered
 POOLS_MAX = 100_000
@@ -102,3 +118,179 @@ class Measures:
             amount=Fraction(charges.get(flavor, 0)),
             capacity_type=capacity_type,
         )
+
+
+ANYWHERE = ""  # the node of devices that no one node has
+UNPUBLISHED_S = 86_400.0
+"""A unit that its node does not publish any more counts as broken for so long; then as removed."""
+
+
+class NodeUnits:
+    """`look` at a node that changed; `known` is what was told last."""
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
+        self.units = Units(inventory)
+        self._inventory = inventory
+        self._nodes = nodes
+        self._known: dict[str, dict[Unit, UnitSeen]] = {}
+        self._unpublished: dict[Unit, float] = {}  # since when, unix seconds
+
+    def names(self) -> set[str]:
+        """Names of all nodes that have devices, or had."""
+        return {*(node.name for node in self._nodes.all()), *self._known, ANYWHERE}
+
+    def capacity_type(self, node: str | None) -> str | None:
+        info = self._nodes.get(node) if node else None
+        return capacity_type(info.labels) if info is not None else None
+
+    def known(self) -> Iterator[UnitSeen]:
+        for units in self._known.values():
+            yield from units.values()
+
+    def look(
+        self, node: str, measures: Measures, usual: UsualRequests, reserved: Collection[str], now: float
+    ) -> tuple[list[UnitSeen], list[Unit]]:
+        """What changed of its units, and those that are gone. `reserved`: nodes that are held for a gang."""
+        before = self._known.get(node, {})
+        found = {each.unit: each for each in self._units(node, measures, usual, reserved)}
+        gone: list[Unit] = []
+        for unit, seen in before.items():
+            if unit in found:
+                self._unpublished.pop(unit, None)
+                continue
+            since = self._unpublished.setdefault(unit, now)
+            if self._nodes.get(node) is not None and now - since < UNPUBLISHED_S:
+                found[unit] = UnitSeen(unit=unit, node=node, whole=seen.whole, vacancy="broken")
+            else:
+                gone.append(unit)
+                del self._unpublished[unit]
+        if found:
+            self._known[node] = found
+        else:
+            self._known.pop(node, None)
+        return [seen for unit, seen in found.items() if before.get(unit) != seen], gone
+
+    def _units(
+        self, name: str, measures: Measures, usual: UsualRequests, reserved: Collection[str]
+    ) -> Iterator[UnitSeen]:
+        node = self._nodes.get(name)
+        devices = self._inventory.on_node(name, node.labels) if node is not None else None
+        useful = of_use(node, devices, usual, self.units) if node is not None and devices is not None else None
+        kind = self.capacity_type(name)
+        for unit, own, usable in self._grouped(name, devices):
+            at = unavailable(node, own, self._inventory.rules, anywhere=name == ANYWHERE) if usable else "broken"
+            state = vacancy(unit, closed=at, reserved=name in reserved, useful=useful)
+            yield UnitSeen(unit=unit, node=name, whole=measures.whole(own, kind), vacancy=state)
+
+    def _grouped(self, name: str, devices: NodeDevices | None) -> Iterator[tuple[Unit, list[Device], bool]]:
+        """Units in order, their devices, and whether their pool can be used."""
+        found: dict[Unit, list[Device]] = {}
+        unusable: dict[Unit, list[Device]] = {}
+        if name == ANYWHERE:
+            for pool in self._inventory.pools_unordered():
+                self._group(pool.network_attached, found if pool.problem is None else unusable)
+        elif devices is not None:
+            self._group((device for device in devices.devices if device.node is not None), found)
+            for pool in devices.problems:
+                self._group(pool.local.get(name, ()), unusable)
+        yield from ((unit, own, True) for unit, own in sorted(found.items()))
+        yield from ((unit, own, False) for unit, own in sorted(unusable.items()) if unit not in found)
+
+    def _group(self, devices: Iterable[Device], into: dict[Unit, list[Device]]) -> None:
+        for device in devices:
+            into.setdefault(self.units.of(device), []).append(device)
+
+
+Usual = tuple[PodNeeds, CompiledRequest]
+
+
+class UsualRequests:
+    """The requests of a workload, compiled against the classes of now."""
+
+    def __init__(self, workload: Workload | None, classes: Mapping[str, resource.DeviceClass]) -> None:
+        self.selectors = Selectors()
+        self.all: tuple[Usual, ...] = tuple(_compiled(workload, classes)) if workload is not None else ()
+
+
+def _compiled(workload: Workload, classes: Mapping[str, resource.DeviceClass]) -> Iterable[Usual]:
+    compiler = Compiler(classes)
+    for demand in workload.demands:
+        try:
+            claim = compiler.compile_spec(demand.spec)
+        except InvalidClaimError:
+            continue
+        for alternatives in claim.alternatives:
+            for request in alternatives:
+                if not request.admin:
+                    yield demand.needs, request
+
+
+def unavailable(
+    node: NodeInfo | None,
+    devices: Sequence[Device],
+    rules: Sequence[resource.DeviceTaintRuleSpec],
+    *,
+    anywhere: bool = False,
+) -> Unavailable | None:
+    """Why nothing can be given of a unit; None: something can.
+
+    Broken: its node is gone or not ready, or each of its devices is tainted by more than drains. Drained: an operator keeps it back, its
+    node is cordoned or its devices are drained, and nothing else is wrong. `anywhere`: it has no node.
+    """
+    if not anywhere and (node is None or not node.ready):
+        return "broken"
+    found = [tuple(taints(device, rules)) for device in devices]
+    cordoned = not anywhere and node is not None and node.unschedulable
+    if not cordoned and not all(found):
+        return None
+    return "drained" if all(drains(taint) for own in found for taint in own) else "broken"
+
+
+def drains(taint: resource.DeviceTaint) -> bool:
+    """Whether an operator keeps the GPU back, in either of the two ways that `fairlead device drain` has."""
+    return taint.key == repair.DRAIN_TAINT or (taint.key == repair.TAINT and taint.value == "drained")
+
+
+def of_use(node: NodeInfo, devices: NodeDevices, usual: UsualRequests, units: Units) -> set[Unit] | None:
+    """The units of which a usual request could be given a device now. None: nothing is known of what is usual."""
+    if not usual.all:
+        return None
+    found: set[Unit] = set()
+    for needs, request in usual.all:
+        if not _has_room(node, needs):
+            continue
+        passed = candidates(devices, request.filter, usual.selectors)
+        free = [device for device in passed.devices if _available(device, passed.consumption.get(device, ()))]
+        enough = len(free) == len(passed.devices) if request.all else len(free) >= request.count
+        if free and enough:
+            found.update(map(units.of, free))
+    return found
+
+
+def vacancy(unit: Unit, *, closed: Unavailable | None, reserved: bool, useful: Collection[Unit] | None) -> Vacancy:
+    if closed is not None:
+        return closed
+    if reserved:
+        return "nominated"
+    return "free" if useful is None or unit in useful else "fragmented"
+
+
+def _has_room(node: NodeInfo, needs: PodNeeds) -> bool:
+    if node.refuses(needs) is not None:
+        return False
+    return all(
+        node.used.get(name, 0) + wanted <= node.allocatable.get(name, 0) for name, wanted in needs.requests if wanted
+    )
+
+
+def _available(device: Device, consumption: Consumption) -> bool:
+    use = device.use
+    held = use is not None and bool(use.claims)
+    if use is not None and held:
+        if not device.shared or use.whole:
+            return False
+        totals = device.kind.totals
+        names = ((qualified(name, device.pool.driver), value) for name, value in consumption)
+        return all(use.consumed.get(name, 0) + value <= totals.get(name, 0) for name, value in names)
+    pool = device.pool
+    return all(pool.used[index] + value <= pool.layout.totals[index] for index, value in device.counter_consumption)

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from statistics import median
-from typing import Any
 
 from msgspec.structs import replace
 
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, NodesAsked
-from fairlead.controller.book.shown import NODES_CONDITION, NodesAwaited
+from fairlead.controller.book.shown import NodesAwaited
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
-from fairlead.kube import timestamps
 
 SAMPLES_MAX = 16
 
@@ -140,14 +138,3 @@ def note(state: GangState, text: str) -> bool:
     new = (state.nodes_note or "") != text
     state.nodes_note = text or None
     return new
-
-
-def recorded_since(gang_object: Mapping[str, Any] | None) -> float | None:
-    """Unix seconds: since when the condition of a Gang object holds."""
-    for each in ((gang_object or {}).get("status") or {}).get("conditions") or ():
-        if each.get("type") == NODES_CONDITION and each.get("status") == "True":
-            try:
-                return timestamps.parse(each.get("lastTransitionTime") or "")
-            except ValueError:
-                return None
-    return None

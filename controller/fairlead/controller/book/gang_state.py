@@ -139,7 +139,7 @@ class GangState(Row):
     admission = Field[Admission](outlives=True)  # that is being written
     assumed = Field[Admission](outlives=True)  # whose devices and nodes count as taken
     settles_until = Field[float](outlives=True)
-    tried = Field[Mapping[str, float]]()  # `bind_clock`: by pod UID
+    tried = Field[Mapping[str, float]]()  # `recovery.tried_at`: by pod UID
     backoff = Field[Backoff](outlives=True)  # a gang that was rolled back is evicted, and made again
 
     # Its eviction, and those for it.

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from fairlead.api.texts import counted
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionProgress
-from fairlead.controller.gangs.held.held_models import HeldModels
 from fairlead.controller.gangs.held.idleness import IdleNotice
-from fairlead.controller.gangs.held.lost_nodes import LostNode
-from fairlead.controller.gangs.held.placement import LevelPlacement
+from fairlead.controller.gangs.held.leaving import LostNode
+from fairlead.controller.gangs.held.placement import HeldModels, LevelPlacement
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 from fairlead.engine.types.plan import NodeDemand, Reservation, Waiting
 from fairlead.kube import timestamps
 

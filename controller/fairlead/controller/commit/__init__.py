@@ -2,5 +2,5 @@
 
 In: admissions (`Admitter`), evictions (`Evictor`), recovery steps (`Committer`), repairs (`ClaimReconciler`); each gang by
 one task at a time (`GangTasks`). Out: the cluster as planned, or as before. What a task left half done when the lease
-was lost, the next leader reads from claims and pods (`gangs.recovery`, `gangs.eviction_steps`).
+was lost, the next leader reads from claims and pods (`gangs.recovery`, `gangs.evictions.eviction_marks`).
 """

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
-
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.commit.committer import Committer
@@ -102,10 +100,10 @@ class Admitter:
         for assigned in admission.assignments[:EVENTS_MAX]:
             member = members[assigned.pod.uid]
             devices = [
-                result.device.device
+                result.device
                 for pod_claim in member.claims
                 if pod_claim.key in by_key
-                for result in by_key[pod_claim.key].allocation.results
+                for result in by_key[pod_claim.key].allocation.devices.results
             ]
             what = f" with {', '.join(devices[:16])}" if devices else ""
             self._events.pod(member.pod, "Admitted", f"released to node {assigned.node}{what}")
@@ -115,7 +113,5 @@ def _allocated_claim(claim_allocation: ClaimAllocation) -> resource.ResourceClai
     """The claim as the inventory should see it while it is being written; its UID is the key of the ClaimAllocation."""
     return resource.ResourceClaim(
         metadata=ObjectMeta(uid=claim_allocation.key, namespace=claim_allocation.namespace, name=claim_allocation.name),
-        status=resource.ResourceClaimStatus(
-            allocation=msgspec.convert(claim_allocation.allocation.to_json(), resource.AllocationResult)
-        ),
+        status=resource.ResourceClaimStatus(allocation=claim_allocation.allocation),
     )

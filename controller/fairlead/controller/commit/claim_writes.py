@@ -18,7 +18,7 @@ from fairlead.api.claim_sources import ClaimSource
 from fairlead.api.drivers import legacy_driver
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
 from fairlead.controller.gangs.claims import claims
-from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, errors, resource, resources
 from fairlead.kube.client import Patch
 

@@ -11,11 +11,13 @@ import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from fairlead.api import names
 from fairlead.controller.commit.eviction_writes import Writer
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs.claims import claims
-from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
+from fairlead.controller.gangs.claims.allocations import known_allocation_time
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.membership.gangs import Gang, gang_spec
 from fairlead.controller.gangs.membership.members import Member, PodClaim
@@ -23,6 +25,7 @@ from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
 from fairlead.kube.limits import Clock
+from fairlead.kube.objects import to_dict
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +192,8 @@ class Committer:
     async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
         allocation = None
         if not claim_allocation.already_allocated:
-            allocation = claim_allocation.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
+            now = timestamps.seconds(self._wall())
+            allocation = to_dict(msgspec.structs.replace(claim_allocation.allocation, allocation_timestamp=now))
         written[claim_allocation.key] = await self._writer.allocate(
             written[claim_allocation.key], allocation, claim_allocation.reserved_for
         )

@@ -1,6 +1,6 @@
 """Carries out evictions: begins those decided, and brings those under way to their end, step by step.
 
-What comes next is read from the pods' marks (`gangs.eviction_steps`), which count where the decision is in the Gang's status. So all that is kept here may be lost with this
+What comes next is read from the pods' marks (`eviction_marks.next_step`), which count where the decision is in the Gang's status. So all that is kept here may be lost with this
 process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
 Order of writes: the queue's eviction times, the reservation for the beneficiary, the decision, then the marks; before the first pod is
 evicted, the gang's age is written into the status of its Gang object.
@@ -22,11 +22,18 @@ from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.victims import Victims
 from fairlead.controller.commit.writes import all_done
 from fairlead.controller.gangs.claims.allocations import held_claims, results
-from fairlead.controller.gangs.evictions import disruption, eviction_marks, eviction_steps, past_evictions
-from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, EvictionProgress
-from fairlead.controller.gangs.evictions.eviction_steps import Cancel, Evict, Spread, Step, Wait
+from fairlead.controller.gangs.evictions import disruption, eviction_marks, past_evictions
+from fairlead.controller.gangs.evictions.eviction_marks import (
+    Cancel,
+    Evict,
+    EvictionMark,
+    EvictionProgress,
+    Spread,
+    Step,
+    Wait,
+)
 from fairlead.controller.gangs.evictions.moved import spots_of
-from fairlead.controller.gangs.held.node_notices import Ask
+from fairlead.controller.gangs.held.leaving import Ask
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
@@ -165,7 +172,7 @@ class Evictor:
             why = disruption.refusal([member.pod for member in members], budgets)
             return why or (refused if retry_at > now else "")
 
-        step = eviction_steps.next_step(
+        step = eviction_marks.next_step(
             gang, now=now, still_waits=still_waits, idle=idle, refusal=refusal, refused=refused,
             node_goes=lambda: self._caches.lookup.notice(gang) is not None,
             on_hold=lambda: self._caches.rules.evicted_by_hold(gang),
@@ -277,7 +284,7 @@ class Evictor:
         attempts.at = self._wall()
         attempts.failures = attempts.failures + 1 if failed else 0
         doublings = min(max(0, attempts.failures - 1), DOUBLINGS_MAX)
-        attempts.retry_at = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
+        attempts.retry_at = self._wall() + eviction_marks.RETRY_S * 2.0**doublings
 
     def _note_refusal(self, gang_id: GangId, why: str, mark: EvictionMark) -> None:
         attempts = self._book[gang_id].attempts = self._attempts(gang_id)

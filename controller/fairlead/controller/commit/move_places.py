@@ -21,7 +21,7 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission, Eviction, Waiting
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.reasons import Code
 
 # A gang that waits for one of these may get its place a moment later.

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from fairlead.api import names
 from fairlead.api.autoscaling import FlavorAutoscaling
-from fairlead.controller.autoscaling import awaited, placeholders, provisioning, visible
+from fairlead.controller.autoscaling import awaited, provisioning, shapes, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
@@ -280,15 +280,15 @@ class NodeRequests:
     def _any_placeholder(self) -> bool:
         """At the first look of a term: what the leader before left."""
         looked, self._looked = self._looked, True
-        return not looked and bool(placeholders.existing(self._caches.pods.all(), self._namespace))
+        return not looked and bool(shapes.existing(self._caches.pods.all(), self._namespace))
 
     async def _sync_placeholders(self, wanting: dict[GangId, tuple[Gang, FlavorAutoscaling]]) -> bool:
         """Whether some are left that are not wanted."""
-        there = {pod.metadata.name: pod for pod in placeholders.existing(self._caches.pods.all(), self._namespace)}
+        there = {pod.metadata.name: pod for pod in shapes.existing(self._caches.pods.all(), self._namespace)}
         failed = False
         for gang_id, (gang, scaling) in sorted(wanting.items()):
             with self._refusals([gang_id], "Placeholder", "no placeholder pods can be made for it"):
-                wanted = placeholders.wanted(gang, scaling, namespace=self._namespace)
+                wanted = shapes.wanted(gang, scaling, namespace=self._namespace)
                 bound = 0
                 for body in wanted:
                     pod = there.pop(body["metadata"]["name"], None)

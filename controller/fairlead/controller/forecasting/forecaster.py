@@ -2,37 +2,39 @@
 
 Made anew a moment after something changed, and each minute while gangs wait. One at a time, never while a decision is made in its
 thread, and not again before `PAUSE_FACTOR` times as long as the last one took on the loop's own time. Their processes together take
-`CPU_PART` of a core at most, and `IDLE_CPU_PART` while nothing changes. None is made where the container has too little memory left (`memory`). What keeps forecasts from being
-made is logged when it begins, and shown with those that are older than `STALE_S`.
+`CPU_PART` of a core at most, and `IDLE_CPU_PART` while nothing changes. None is made where the container has too little memory left
+(`forked`). What keeps forecasts from being made is logged when it begins, and shown with those that are older than `STALE_S`.
+
+What running gangs report of their own progress, by an annotation on a pod or by their TrainJob's status, counts. Not believed: what is
+no time or no number, what was said before the gang's present run began, and an end that is `OVERDUE_S` past, as of a program that
+stopped reporting.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from time import process_time
 
 from fairlead.api import names
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.forecasting.checkpoint import Checkpoint
-from fairlead.controller.forecasting.forked import Failure, Forked
-from fairlead.controller.forecasting.history import RunHistory
-from fairlead.controller.forecasting.memory import HEADROOM_MIN_BYTES, Memory, bound_bytes
-from fairlead.controller.forecasting.progress import progress
+from fairlead.controller.forecasting.forked import HEADROOM_MIN_BYTES, Failure, Forked, Memory, bound_bytes
+from fairlead.controller.forecasting.history import Checkpoint, RunHistory
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.forecast.budget import CpuBudget
-from fairlead.engine.forecast.forecast import Forecast, forecast
-from fairlead.engine.forecast.run_times import RunTimes
+from fairlead.engine.forecast.forecast import CpuBudget, Forecast, forecast
+from fairlead.engine.forecast.run_times import Progress, RunTimes
 from fairlead.engine.forecast.simulation import Submissions
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import Plan
+from fairlead.kube import timestamps
 from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
@@ -202,3 +204,51 @@ def compute(snapshot: Snapshot, now: float, run_times: RunTimes, history: RunHis
         calibration=history.calibration,
         engine=engine,
     )
+
+
+OVERDUE_S = 600.0
+
+Reported = Callable[[str, Mapping[str, str]], Progress | None]
+"""What the TrainJob of a pod says, by the pod's namespace and labels."""
+
+
+def progress(
+    running: Iterable[RunningGang], gangs: Mapping[GangId, Gang], reported: Reported, now: float
+) -> Iterator[tuple[str, Progress]]:
+    """By gang id, of those of which it is known."""
+    for each in running:
+        gang = gangs.get((each.namespace, each.name))
+        found = None if gang is None else _annotated(gang, now) or _of_train_job(gang, reported, each.started, now)
+        if found is not None and found.at + found.left_s >= now - OVERDUE_S:
+            yield each.id, Progress(max(0.0, found.left_s), found.at)
+
+
+def _annotated(gang: Gang, now: float) -> Progress | None:
+    """The latest end that a pod names."""
+    texts = (member.pod.metadata.annotations.get(names.EXPECTED_END) for member in gang.released)
+    ends = [end for text in texts if text and (end := _time(text)) is not None]
+    if not ends:
+        return None
+    return Progress(max(ends) - now, now)
+
+
+def _of_train_job(gang: Gang, reported: Reported, started: float, now: float) -> Progress | None:
+    found = next(
+        (
+            said
+            for member in gang.released
+            if (said := reported(gang.namespace, member.pod.metadata.labels)) is not None
+        ),
+        None,
+    )
+    if found is None or found.at < started:
+        return None
+    return Progress(found.left_s, min(found.at, now))  # a clock that is ahead
+
+
+def _time(text: str) -> float | None:
+    """Unix seconds; None for what is no time."""
+    try:
+        return timestamps.parse(text)
+    except ValueError:
+        return None

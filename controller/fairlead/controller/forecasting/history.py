@@ -1,11 +1,14 @@
 """What forecasts learn from: run times of gangs, gangs as they were requested, and how far earlier forecasts were off. Bounded.
 
-Run times and errors outlive the controller, as text that `checkpoint` keeps; requests are learned anew by each leader, from what waits
-and runs when it starts. Pure: time is an argument.
+Run times and errors outlive the controller, as text in one small ConfigMap of the controller's own namespace, which each new leader
+reads once, and writes when there is something new, at most every `WRITE_S`. It is installed empty: the account creates none. Where it
+cannot be read or written forecasts go on without a past; that is logged once. Requests are learned anew by each leader, from what waits
+and runs when it starts. Time is an argument.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -15,11 +18,14 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.arrivals import Arrivals
 from fairlead.engine.forecast.calibration import KEPT_MAX, Calibration, Outcome
 from fairlead.engine.forecast.run_times import GangKey, RunRecord
+from fairlead.engine.forecast.submissions import Arrivals
 from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client
 from fairlead.kube.containment import contained, described
+from fairlead.kube.limits import Clock
 
 K = TypeVar("K")
 RUNS_MAX = 3_000  # of all gangs; beyond, the namespace with most loses its oldest
@@ -214,3 +220,52 @@ def _forget(kept: dict[K, Any], most: int, namespace_of: Callable[[K], str]) -> 
         if going[namespace_of(key)]:
             going[namespace_of(key)] -= 1
             del kept[key]
+
+
+log = logging.getLogger(__name__)
+
+NAME = "fairlead-run-history"
+KEY = "history.json"
+WRITE_S = 300.0
+
+
+class Checkpoint:
+    def __init__(self, client: Client, namespace: str, history: RunHistory, *, clock: Clock) -> None:
+        self.history = history
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+        self._failed = False
+        self._written = 0  # version of the history
+        self._written_at = float("-inf")
+
+    async def read(self) -> None:
+        try:
+            found = await self._client.get(resources.CONFIG_MAPS, NAME, self._namespace)
+            self.history.restore((found.get("data") or {}).get(KEY) or "{}")
+        except (errors.ApiError, ValueError) as error:
+            self._fail("read", error)
+        self._written = self.history.version
+
+    async def write(self) -> None:
+        """Where it is due."""
+        history = self.history
+        if history.version == self._written or self._clock() - self._written_at < WRITE_S:
+            return
+        self._written_at, version = self._clock(), history.version
+        data = {KEY: history.text()}
+        try:
+            await self._client.patch(resources.CONFIG_MAPS, NAME, {"data": data}, namespace=self._namespace)
+            self._written = version
+        except errors.ApiError as error:
+            self._fail("written", error)
+
+    def _fail(self, verb: str, error: Exception) -> None:
+        absent = isinstance(error, errors.NotFound)
+        log.log(
+            logging.DEBUG if self._failed else logging.WARNING,
+            "ConfigMap %s/%s: history of run times not %s: %s; forecasts do without it%s",
+            self._namespace, NAME, verb, error,
+            "; it comes with the installation: run `helm upgrade`, or apply manifests/base" if absent else "",
+        )  # fmt: skip
+        self._failed = True

@@ -27,3 +27,18 @@ def with_transition_time(new: dict[str, Any], before: Iterable[Mapping[str, Any]
     if old is not None and old.get("status") == new["status"]:
         return {**new, "lastTransitionTime": old["lastTransitionTime"]}
     return new
+
+
+def holding(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any] | None:
+    """The condition of this type, while it holds."""
+    found: Iterable[Mapping[str, Any]] = (status or {}).get("conditions") or ()
+    return next((each for each in found if each.get("type") == kind and each.get("status") == "True"), None)
+
+
+def holds_since(raw: Mapping[str, Any] | None, kind: str) -> float | None:
+    """Unix seconds, of an object as the API shows it; None where the condition does not hold, or does not say since when."""
+    found = holding((raw or {}).get("status"), kind)
+    try:
+        return None if found is None else timestamps.parse(found["lastTransitionTime"])
+    except (KeyError, ValueError, TypeError):
+        return None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
 from fairlead.controller.gangs import release
-from fairlead.controller.gangs.claims import claims, named_claims
+from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
 from fairlead.controller.gangs.membership.members import (
     ANYWHERE,
@@ -37,9 +37,9 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
     problems: list[GangProblem] = []
     sources: dict[str, ClaimSource] = {}
     try:
-        sources = named_claims.sources(pod)
+        sources = claims.sources(pod)
     except ClaimSourcesError as error:
-        problems.append(named_claims.unreadable(pod, error))
+        problems.append(claims.unreadable(pod, error))
     legacy_templates: set[str] = set()
     named = claims.names_used(pod)
     not_needed = {s.name for s in pod.status.resource_claim_statuses if s.resource_claim_name is None}
@@ -47,7 +47,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         if use.name in not_needed:
             continue
         if use.name in sources:
-            looked_up = named_claims.named_claim(pod, use.name, sources[use.name], lookup, gated=stage is Stage.GATED)
+            looked_up = claims.named_claim(pod, use.name, sources[use.name], lookup, gated=stage is Stage.GATED)
         elif use.resource_claim_name:
             looked_up = _named(pod, use, lookup)
         else:
@@ -73,7 +73,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         claims=tuple(found),
         problems=tuple(problems),
         legacy_templates=tuple(sorted(legacy_templates)),
-        unseen_templates=named_claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),
+        unseen_templates=claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),
         volumes=needs.where,
         leaving_claims=_leaving(pod, named.values(), lookup)
         if stage is Stage.RELEASED and not pod.spec.node_name

@@ -1,13 +1,11 @@
 """Each decision handed to the flight recorder, and what becomes of the recording as metrics and as an event on the lease.
 
-Without `--record` nothing is noted. Recording never waits and never raises: a decision does not depend on it.
+Recording never waits and never raises: a decision does not depend on it.
 """
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-from typing import Protocol
 
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Growing, Metrics
@@ -17,50 +15,28 @@ from fairlead.history.facts.changes import Noted
 from fairlead.history.recording.recorder import FlightRecorder
 from fairlead.history.recording.writer import Bounds
 
-log = logging.getLogger(__name__)
 
-
-class Flight(Protocol):
-    """`note` before a decision, `decided` after it; without a plan it failed."""
-
-    def note(self, snapshot: Snapshot) -> Noted | None: ...
-    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None: ...
-
-
-class Unrecorded:
-    """Implements Flight."""
-
-    def note(self, snapshot: Snapshot) -> Noted | None:
-        return None
-
-    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None:
-        pass
-
-
-class Recorded:
-    """Implements Flight: one term's recorder. `close` at its end, outside the event loop: it waits for the disk."""
+class Flight:
+    """One term's recorder. `close` at its end, outside the event loop: it waits for the disk."""
 
     def __init__(self, directory: Path, bounds: Bounds, identity: str, metrics: Metrics, events: Events) -> None:
         self._recorder = FlightRecorder(directory, bounds, writer=identity)
         self._metrics = metrics
         self._events = events
         self._growing = Growing()
+        self._noted: Noted | None = None
 
-    def note(self, snapshot: Snapshot) -> Noted | None:
-        try:
-            return self._recorder.note(snapshot)
-        except Exception:  # a defect here must not stop a decision
-            log.exception("a snapshot could not be noted; the decision goes unrecorded")
-            self._metrics.errors.labels("recorder").inc()
-            return None
+    def note(self, snapshot: Snapshot) -> None:
+        """Before a decision: what changes while it is made is the next one's."""
+        self._noted = None
+        with self._metrics.failures.contained("recorder", "a snapshot"):
+            self._noted = self._recorder.note(snapshot)
 
-    def decided(self, noted: Noted | None, plan: Plan | None, now: float, took_s: float) -> None:
-        try:
-            self._recorder.decided(noted, plan, now, took_s)
+    def decided(self, plan: Plan | None, now: float, took_s: float) -> None:
+        """After it; without a plan it failed."""
+        with self._metrics.failures.contained("recorder", "a decision"):
+            self._recorder.decided(self._noted, plan, now, took_s)
             self._report()
-        except Exception:  # a defect here must not stop an admission
-            log.exception("a decision could not be recorded")
-            self._metrics.errors.labels("recorder").inc()
 
     def close(self) -> None:
         self._recorder.close()

@@ -5,16 +5,16 @@ A gang's status, events and metrics say the same one. Pure but for what it remem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.forecast.calibration import Outcome
-from fairlead.engine.forecast.gang_forecast import GangForecast
+from fairlead.engine.forecast.forecast import GangForecast
 
 NOTICEABLE_PART = 0.25  # of the wait that is left
 NOTICEABLE_S = 60.0
@@ -33,17 +33,13 @@ def forecast_text(status: Mapping[str, Any]) -> str:
     return f"{by}{late} ({status.get('because', '')})"
 
 
-class Learns(Protocol):
-    def note_start(self, namespace: str, outcome: Outcome) -> None: ...
-
-
 class ShownForecasts:
-    """`history` learns how far off forecasts were."""
+    """`learn` is told how far off forecasts were, with the gang's namespace."""
 
-    def __init__(self, book: Book, history: Learns) -> None:
+    def __init__(self, book: Book, learn: Callable[[str, Outcome], None]) -> None:
         self._book = book
         self._shown = book.all(GangState.forecast)
-        self._history = history
+        self._learn = learn
 
     def set(self, forecasts: Mapping[str, GangForecast], as_of: float) -> set[GangId]:
         """The newest of all gangs that wait, by id. Returns the gangs of which another is shown now."""
@@ -78,7 +74,7 @@ class ShownForecasts:
         before = None if said.p90 is None else now <= said.p90
         raw50, raw90 = said.raw
         if raw50 is not None and raw90 is not None:
-            self._history.note_start(gang[0], Outcome(max(0.0, now - since), raw50, raw90))
+            self._learn(gang[0], Outcome(max(0.0, now - since), raw50, raw90))
         return error, before
 
 

@@ -1,7 +1,11 @@
 """A gang's phase and reason, with a message in words: a function of the gang and its place in the scheduling cycle.
 
 `kubectl get gangs`, events and `fairlead explain` all show this one result. Order: pods that ended, pods that terminate,
-a gang that is placed, one being admitted, one that runs short, and then why a pending gang waits. Pure.
+a gang that is placed, one being admitted, one that runs short, and then why a pending gang waits.
+
+Why pods that have a node do not start, a driver says in the claim (`fairlead.kube.prepare_refusals`), kubelet in the pod's status: a
+container that waits for another reason than being created. What kubelet says in Events alone is looked for where neither says
+anything (`kubelet_events`). Example: `train-3 on node-7 does not start: NodePrepareResources: gpu-0 is held by ResourceClaim …`. Pure.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from functools import partial
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission.requests import blocking_problem
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark, mark_of
-from fairlead.controller.gangs.held import lost_nodes, vacancies
+from fairlead.controller.gangs.held import vacancies
+from fairlead.controller.gangs.held.leaving import lost_text
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.controller.report import start_refusals
 from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code
+from fairlead.kube import core, prepare_refusals
 
 LISTED_MAX = 8
 
@@ -112,7 +117,7 @@ def _stopping(released: Sequence[Member], state: SchedulingState) -> PhaseSummar
     said = f"; {state.leaving}" if state.leaving else ""
     text = f"{len(released)} {what} on the way out, and devices still held{why}{said}"
     if state.lost:
-        text = f"{text}; {lost_nodes.text(state.lost)}"
+        text = f"{text}; {lost_text(state.lost)}"
     reason = Progress.NODE_LOST if state.lost else Progress.STOPPING
     return PhaseSummary(phase="Running", reason=reason.value, text=text)
 
@@ -131,12 +136,12 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait without a timeout, for another scheduler ten minutes)"
     text = f"{_members_run(gang)}{more}"
     if state.lost:
-        text = f"{text}; {lost_nodes.text(state.lost)}"
+        text = f"{text}; {lost_text(state.lost)}"
         phase = "Running" if all_run else "Admitted"
         return PhaseSummary(phase=phase, reason=Progress.NODE_LOST.value, text=text)
     if all_run:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
-    refused = start_refusals.text(gang, state.refused)
+    refused = refusal_text(gang, state.refused)
     if refused:
         return PhaseSummary(
             phase="Admitted", reason=Progress.REFUSED.value, text=f"devices are given; {text}; {refused}"
@@ -163,9 +168,9 @@ def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.eviction is not None:
         said.append(str(state.eviction))
     if state.lost:
-        text = "; ".join((*said, lost_nodes.text(state.lost)))
+        text = "; ".join((*said, lost_text(state.lost)))
         return PhaseSummary(phase="Running", reason=Progress.NODE_LOST.value, text=text)
-    refused = start_refusals.text(gang, state.refused)
+    refused = refusal_text(gang, state.refused)
     if refused:
         return PhaseSummary(phase="Running", reason=Progress.REFUSED.value, text="; ".join((*said, refused)))
     return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text="; ".join(said))
@@ -201,3 +206,46 @@ def is_ready(member: Member) -> bool:
 def listed(names: Sequence[str]) -> str:
     more = len(names) - LISTED_MAX
     return ", ".join(names[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+STARTS = frozenset({"", "ContainerCreating", "PodInitializing"})
+SAID_MAX = 300
+
+
+def refusal_text(gang: Gang, events: tuple[str, str] | None) -> str:
+    """For users, of the first such pod; empty where nothing is refused. `events`: a pod's UID, and what kubelet says of it in Events."""
+    uid, said_of_it = events or ("", "")
+    found = [
+        (member, said)
+        for member in gang.released
+        if _starts(member) and (said := _refusal(member) or (said_of_it if member.uid == uid else ""))
+    ]
+    if not found:
+        return ""
+    member, said = found[0]
+    more = f"; and {len(found) - 1} more of its pods do not start" if len(found) > 1 else ""
+    return f"{member.pod.metadata.name} on {member.pod.spec.node_name} does not start: {said[:SAID_MAX]}{more}"
+
+
+def unexplained(gang: Gang) -> list[core.Pod]:
+    """Pods with a node of which no container was begun, and neither driver nor status says why."""
+    return [member.pod for member in gang.released if _starts(member) and not _begun(member) and not _refusal(member)]
+
+
+def _starts(member: Member) -> bool:
+    return member.bound and not member.terminating and member.pod.status.phase in {"", "Pending"}
+
+
+def _begun(member: Member) -> bool:
+    return any(status.state.waiting is None for status in member.pod.status.container_statuses)
+
+
+def _refusal(member: Member) -> str:
+    for each in member.claims:
+        if each.claim is not None and (said := prepare_refusals.refusal(each.claim)):
+            return said
+    for status in member.pod.status.container_statuses:
+        waiting = status.state.waiting
+        if waiting is not None and waiting.reason not in STARTS:
+            return f"container {status.name}: {waiting.reason}{f': {waiting.message}' if waiting.message else ''}"
+    return ""

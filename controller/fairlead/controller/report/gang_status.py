@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.controller.book.shown import NODES_CONDITION, SchedulingState
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
-from fairlead.controller.gangs.claims.allocations import node_of
+from fairlead.controller.gangs.claims.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
 from fairlead.controller.gangs.held import idleness
@@ -24,8 +23,8 @@ from fairlead.controller.report.gang_phase import (
     ready_members,
     summarize,
 )
-from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.explain.explainer import explanation
+from fairlead.engine.types.gangs import Hold
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
@@ -113,7 +112,7 @@ def _first_allocation(gang: Gang) -> float | None:
 
 
 def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
+    """The status of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
     text = f"{past.description}; {outlook.text}"
     summary = PhaseSummary(phase="Evicted", reason=Progress.EVICTED.value, text=text)
     if outlook.ended:
@@ -124,7 +123,7 @@ def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, An
 
 
 def held_status(hold: Hold, gang: GangId, before: Mapping[str, Any], now: float) -> dict[str, Any]:
-    """Of a gang without pods, whose Gang object is kept because of its protected hold."""
+    """The status of a gang without pods, whose Gang object is kept because of its protected hold."""
     text = f"has no pods; {hold}; kept until `fairlead resume gang {gang[1]} -n {gang[0]}`"
     summary = PhaseSummary(phase="Gathering", reason=Code.ON_HOLD.value, text=text)
     return _without_pods(summary, SchedulingState(hold=str(hold)), before, now, past=None)
@@ -139,14 +138,8 @@ def _without_pods(
         "message": summary.message[:MESSAGE_MAX],
         "members": 0,
         "ready": 0,
-        "nodes": [],
-        "placement": [],
-        "models": None,
-        "reservedNodes": [],
-        "position": None,
-        "why": None,
-        "forecast": None,
-        "nodesAwaited": None,
+        **{name: list[str]() for name in ("nodes", "placement", "reservedNodes")},
+        **dict.fromkeys(("models", "position", "why", "forecast", "nodesAwaited")),
         "conditions": [
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),

@@ -21,7 +21,7 @@ from fairlead.api import texts
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Looks, Said
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report import start_refusals
+from fairlead.controller.report import gang_phase
 from fairlead.kube import core, errors, listing, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.resources import EVENTS
@@ -34,7 +34,7 @@ LAST_S = 60.0
 TURN_S = 0.5
 LOOKS_MAX = 2
 LISTED_MAX = 16
-"""Of a pod's Events; kubelet has about eight kinds of them, and counts what it repeats."""
+"""Events of a pod; kubelet has about eight kinds of them, and counts what it repeats."""
 STALE_S = 120.0
 """kubelet tries again, and says so again, after 60 to 90 s."""
 UNPREPARED = "FailedPrepareDynamicResources"
@@ -63,7 +63,7 @@ def refusal(events: Iterable[core.Event], now: float) -> str:
             begun = max(begun, at)
         elif event.reason in REFUSING and at >= latest:
             said, latest = f"{event.reason}: {event.message}", at
-    return texts.line(said[: start_refusals.SAID_MAX]) if latest > max(begun, now - STALE_S) else ""
+    return texts.line(said[: gang_phase.SAID_MAX]) if latest > max(begun, now - STALE_S) else ""
 
 
 def _time(event: core.Event) -> float:
@@ -88,7 +88,7 @@ class KubeletEvents:
 
     def of(self, gang: Gang, now: float) -> Said | None:
         """What is known; from the first call for a gang with such a pod on, it is looked for."""
-        state, waiting = self._book[gang.id], start_refusals.unexplained(gang)
+        state, waiting = self._book[gang.id], gang_phase.unexplained(gang)
         looks = state.looks
         if not waiting:
             state.looks = None
@@ -113,7 +113,7 @@ class KubeletEvents:
             self._wake.clear()
 
     def _due(self, now: float) -> list[tuple[GangId, Looks]]:
-        """Of namespaces that were looked at longest ago first, one of each."""
+        """One gang of each namespace, those first that were looked at longest ago."""
         due: dict[str, tuple[GangId, Looks]] = {}
         for gang_id, looks in self._book.all(GangState.looks).items():
             first = due.get(gang_id[0])
@@ -124,7 +124,7 @@ class KubeletEvents:
     async def _look(self, gang_id: GangId, looks: Looks, wake: Callable[[core.Pod], None]) -> bool:
         """Whether it is another answer than the last."""
         gang = self._gang_of(gang_id)
-        waiting = [] if gang is None else start_refusals.unexplained(gang)
+        waiting = [] if gang is None else gang_phase.unexplained(gang)
         if not waiting:
             self._book[gang_id].looks = None
             return False

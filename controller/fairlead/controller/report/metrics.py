@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.api.phases import Phase
-from fairlead.controller.report.claim_series import ClaimSeries
-from fairlead.controller.report.failures import Failures
-from fairlead.controller.report.queue_series import QueueFacts, QueueSeries
-from fairlead.controller.spending.budgets import BudgetNow
+from fairlead.controller.report.events import Failures
+from fairlead.controller.report.queue_series import ClaimSeries, QueueFacts, QueueSeries
+from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.history.ledger.entries import BUCKETS, WHOLE_PPM, Bucket
@@ -39,180 +39,135 @@ class Growing:
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        registry = self.registry
-        self.errors = Counter(
-            "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
-        )
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
+        self.errors = counter("fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"])
         self.failures = Failures(self.errors)
-        self.leader = Gauge("fairlead_controller_leader", "1 while this replica leads.", registry=registry)
-        self.decide_seconds = Histogram(
-            "fairlead_controller_decide_seconds",
-            "Time of one decision over all gangs.",
-            buckets=SECONDS,
-            registry=registry,
+        self.leader = gauge("fairlead_controller_leader", "1 while this replica leads.")
+        self.decide_seconds = histogram(
+            "fairlead_controller_decide_seconds", "Time of one decision over all gangs.", buckets=SECONDS
         )
-        self.commit_seconds = Histogram(
+        self.commit_seconds = histogram(
             "fairlead_controller_commit_seconds",
             "Time from a gang's decision to the release of its last pod.",
             buckets=SECONDS,
-            registry=registry,
         )
-        self.admissions = Counter(
-            "fairlead_controller_admissions_total", "Gangs admitted, by outcome.", ["outcome"], registry=registry
+        self.admissions = counter("fairlead_controller_admissions_total", "Gangs admitted, by outcome.", ["outcome"])
+        self.recoveries = counter(
+            "fairlead_controller_recoveries_total", "Interrupted or late admissions recovered, by step.", ["step"]
         )
-        self.recoveries = Counter(
-            "fairlead_controller_recoveries_total",
-            "Interrupted or late admissions recovered, by step.",
-            ["step"],
-            registry=registry,
-        )
-        self.orphaned_claims = Counter(
-            "fairlead_controller_orphaned_claims_total", "Orphaned allocations cleared.", registry=registry
-        )
-        self.evictions = Counter(
+        self.orphaned_claims = counter("fairlead_controller_orphaned_claims_total", "Orphaned allocations cleared.")
+        self.evictions = counter(
             "fairlead_controller_evictions_total",
             "Evictions of gangs or of their surplus, by kind and outcome.",
             ["kind", "outcome"],
-            registry=registry,
         )
-        self.reclaimed_devices = Counter(
-            "fairlead_controller_reclaimed_devices_total",
-            "Devices freed by evictions.",
-            ["kind"],
-            registry=registry,
+        self.reclaimed_devices = counter(
+            "fairlead_controller_reclaimed_devices_total", "Devices freed by evictions.", ["kind"]
         )
-        self.moved_gpu_seconds = Counter(
+        self.moved_gpu_seconds = counter(
             "fairlead_controller_moved_gpu_seconds_total",
             "What moves cost, as it was when they were decided: work since the last checkpoint, and the restart; for room, or for a node that goes.",
             ["cause"],
-            registry=registry,
         )
-        self.moves = Counter(
+        self.moves = counter(
             "fairlead_controller_moves_total",
             "Places held for gangs that move, by what became of them: used, or expired.",
             ["outcome"],
-            registry=registry,
         )
-        self.preemptor_admission_seconds = Histogram(
+        self.preemptor_admission_seconds = histogram(
             "fairlead_controller_preemptor_admission_duration_seconds",
             "Time from the first eviction for a gang to its release.",
             buckets=(*SECONDS, 60.0, 300.0, 1800.0),
-            registry=registry,
         )
-        self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
+        self.gangs = gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"])
         self._phases = {phase: self.gangs.labels(phase) for phase in get_args(Phase)}
         self.queues = QueueSeries(self.failures)
         self.claims = ClaimSeries(self.failures)
-        registry.register(self.queues)
-        registry.register(self.claims)
-        self.queue_wait_seconds = Histogram(
+        self.registry.register(self.queues)
+        self.registry.register(self.claims)
+        self.queue_wait_seconds = histogram(
             "fairlead_queue_wait_seconds",
             "How long gangs waited from their creation until they were released, or were gone.",
             ["queue", "flavor", "outcome"],
             buckets=WAITS_S,
-            registry=registry,
         )
-        self.queue_budget = Gauge(
+        self.queue_budget = gauge(
             "fairlead_queue_budget_spent_ratio",
             "What a queue has spent of its budget in the period of now, as a part of it; not there where that is not known.",
             ["queue"],
-            registry=registry,
         )
-        self.forecast_seconds = Histogram(
-            "fairlead_forecast_seconds",
-            "CPU time of one forecast of all waiting gangs.",
-            buckets=SECONDS,
-            registry=registry,
+        self.forecast_seconds = histogram(
+            "fairlead_forecast_seconds", "CPU time of one forecast of all waiting gangs.", buckets=SECONDS
         )
-        self.forecasts = Counter(
+        self.forecasts = counter(
             "fairlead_forecasts_total",
             "Forecasts of all waiting gangs, by outcome: made, or why there is none.",
             ["outcome"],
-            registry=registry,
         )
-        self.forecast_memory_bytes = Gauge(
-            "fairlead_forecast_memory_bytes",
-            "Memory that the process of the last forecast had of its own.",
-            registry=registry,
+        self.forecast_memory_bytes = gauge(
+            "fairlead_forecast_memory_bytes", "Memory that the process of the last forecast had of its own."
         )
-        self.forecast_error_seconds = Histogram(
+        self.forecast_error_seconds = histogram(
             "fairlead_forecast_error_seconds",
             "Of each gang that had to wait: time between its start and the p50 of its first forecast.",
             buckets=(10.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 21600.0, 86400.0),
-            registry=registry,
         )
-        self.forecast_starts = Counter(
+        self.forecast_starts = counter(
             "fairlead_forecast_starts_total",
             "Starts of gangs whose first forecast had a p90, by whether they came before it.",
             ["before_p90"],
-            registry=registry,
         )
-        self.recording = Gauge(
-            "fairlead_controller_recording", "1 while decisions are recorded (--record).", registry=registry
-        )
-        self.recorded_decisions = Counter(
+        self.recording = gauge("fairlead_controller_recording", "1 while decisions are recorded (--record).")
+        self.recorded_decisions = counter(
             "fairlead_controller_recorded_decisions_total",
             "Decisions recorded, and missed by the recording.",
             ["outcome"],
-            registry=registry,
         )
-        self.recorded_bytes = Counter(
-            "fairlead_controller_recorded_bytes_total", "Bytes written by the recording.", registry=registry
+        self.recorded_bytes = counter("fairlead_controller_recorded_bytes_total", "Bytes written by the recording.")
+        self.ledger_intervals = counter(
+            "fairlead_controller_ledger_intervals_total", "Intervals written into the ledger."
         )
-        self.ledger_intervals = Counter(
-            "fairlead_controller_ledger_intervals_total", "Intervals written into the ledger.", registry=registry
+        self.ledger_failures = counter("fairlead_controller_ledger_failures_total", "Writes of the ledger that failed.")
+        self.ledger_gaps = counter(
+            "fairlead_controller_ledger_gaps_total", "Times of which the ledger does not know all."
         )
-        self.ledger_failures = Counter(
-            "fairlead_controller_ledger_failures_total", "Writes of the ledger that failed.", registry=registry
+        self.ledger_pending = gauge(
+            "fairlead_controller_ledger_pending_intervals", "Intervals that wait for the ledger's store."
         )
-        self.ledger_gaps = Counter(
-            "fairlead_controller_ledger_gaps_total", "Times of which the ledger does not know all.", registry=registry
+        self.ledger_as_of = gauge(
+            "fairlead_controller_ledger_as_of_timestamp_seconds", "Until when the ledger is written; 0 without one."
         )
-        self.ledger_pending = Gauge(
-            "fairlead_controller_ledger_pending_intervals",
-            "Intervals that wait for the ledger's store.",
-            registry=registry,
-        )
-        self.ledger_as_of = Gauge(
-            "fairlead_controller_ledger_as_of_timestamp_seconds",
-            "Until when the ledger is written; 0 without one.",
-            registry=registry,
-        )
-        self.scale_up_seconds = Histogram(
+        self.scale_up_seconds = histogram(
             "fairlead_autoscaling_scale_up_seconds",
             "Of gangs that started on devices that came after nodes were asked for: time since they were.",
             ["flavor"],
             buckets=WAITS_S,
-            registry=registry,
         )
-        self.node_demand = Gauge(
+        self.node_demand = gauge(
             "fairlead_autoscaling_gangs",
             "Gangs that lack devices of a flavor which scales, by flavor, mode and state: Asked, Rests or AtMax.",
             ["flavor", "mode", "state"],
-            registry=registry,
         )
-        self.node_demand_amount = Gauge(
+        self.node_demand_amount = gauge(
             "fairlead_autoscaling_demand",
             "What gangs for which nodes are asked for need of a flavor, in its measure.",
             ["flavor"],
-            registry=registry,
         )
-        self.node_request_failures = Counter(
+        self.node_request_failures = counter(
             "fairlead_autoscaling_failures_total",
             "What was asked of an autoscaler and refused, or could not be written, by mode; the Gang's status says why.",
             ["mode"],
-            registry=registry,
         )
-        self.cluster_devices = Gauge(
+        self.cluster_devices = gauge(
             "fairlead_cluster_devices",
             "Whole devices by flavor and by what they are now: the parts of those that several claims have are added up.",
             ["flavor", "state"],
-            registry=registry,
         )
-        self.ignored_slices = Gauge(
+        self.ignored_slices = gauge(
             "fairlead_controller_ignored_slices",
             "What is published and does not count: slices that name another node's pool, pools of more devices than a node has.",
-            registry=registry,
         )
         self._flavors: set[str] = set()  # that have series of devices
 

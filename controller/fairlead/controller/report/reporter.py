@@ -18,11 +18,11 @@ from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Report
 from fairlead.controller.book.shown import SchedulingState, shown_soon
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.failures import Failures
+from fairlead.controller.report.events import Failures
 from fairlead.controller.report.gang_phase import PhaseSummary, Progress, summarize
 from fairlead.controller.report.queue_status import QueueShown
 from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
-from fairlead.controller.spending.budgets import BudgetNow
+from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.types.plan import FlavorTotal, Plan, QueueUse
@@ -44,7 +44,6 @@ WAITED_S = 3.0  # for devices, until a gang of one gets a Gang object
 ADMITTING_S = 5.0  # an admission that takes no longer is reported by its end alone
 WORKERS = 8
 WRITTEN_AT_MAX = 50_000
-NO_SCALE_UPS: Mapping[str, tuple[float, ...]] = {}
 
 Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
@@ -128,7 +127,7 @@ class Reporter:
         problems: Iterable[Problem],
         scheduled: Mapping[str, QueueNow],
         budgets: Mapping[str, BudgetNow],
-        scale_ups: Mapping[str, tuple[float, ...]] = NO_SCALE_UPS,
+        scale_ups: Mapping[str, tuple[float, ...]],
     ) -> None:
         """What the plan states of Queues and Flavors, their problems; by queue what of its schedule is in force, and its budget.
 
@@ -228,9 +227,15 @@ class Reporter:
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
         if kind == "queue":
-            await self._write_queue(name)
+            if name not in self._caches.queues:
+                self._queues.pop(name, None)
+            elif name in self._queues:
+                await self._writer.queue(name, self._queues[name])
         elif kind == "flavor":
-            await self._write_flavor(name)
+            if name not in self._caches.flavors:
+                self._flavors.pop(name, None)
+            elif name in self._flavors:
+                await self._writer.flavor(name, *self._flavors[name])
         elif (report := self._gangs.get((namespace, name))) is not None:
             gang, state, since = report.gang, report.state, report.admitting_since
             if since is not None and since + ADMITTING_S > self._clock():
@@ -256,15 +261,3 @@ class Reporter:
     def _version(self, gang_id: GangId) -> str | None:
         raw = self._caches.gang_object(gang_id)
         return None if raw is None else str(raw["metadata"].get("resourceVersion", ""))
-
-    async def _write_queue(self, name: str) -> None:
-        if name not in self._caches.queues:
-            self._queues.pop(name, None)
-        elif name in self._queues:
-            await self._writer.queue(name, self._queues[name])
-
-    async def _write_flavor(self, name: str) -> None:
-        if name not in self._caches.flavors:
-            self._flavors.pop(name, None)
-        elif name in self._flavors:
-            await self._writer.flavor(name, *self._flavors[name])

@@ -3,37 +3,48 @@
 A status is written only if it differs from the object's; a spec too, so that what a user writes there is put back. Each write is noted
 in the informer, so that the next comparison sees it. Texts lose what steers a terminal: they hold names and messages of tenants. Errors
 are the caller's (`Reporter`), which tries again.
+
+Fields of a status that this version does not know are read past, and kept when the status is written: a newer version may have written
+them, before a rollback or as the replica that led. A merge patch keeps what it does not name, except within lists, which it replaces:
+entries of a list that has keys keep the unknown fields of their predecessor.
+Example: `usage: [{flavor: h100, allocated: 3, later: 1}]` is rewritten as `[{flavor: h100, allocated: 4, later: 1}]`.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from fairlead.api import names, texts
+from fairlead.api.base import model_in
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangSpec, GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.gangs.conditions import MESSAGE_MAX
+from fairlead.controller.gangs.conditions import MESSAGE_MAX, holding
 from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, gang_spec
-from fairlead.controller.report import gang_status, queue_budget, queue_status
+from fairlead.controller.report import gang_status, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.forecasts import forecast_text
 from fairlead.controller.report.queue_status import QueueShown
-from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.plan import FlavorTotal
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
+from fairlead.kube.informer import Informer
 from fairlead.kube.limits import Clock
+from fairlead.kube.resources import Raw, Resource
 
 PROBLEM_REASONS = frozenset(
     {"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack", "StartRefused"}
@@ -43,7 +54,7 @@ EVENTS_MAX = 16  # pods of a gang that get an event each
 
 
 def reported(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a Gang's status what is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
+    """The part of a Gang's status that is written here. The records of evictions are the evictor's, and may be newer than `raw`."""
     status = decisions.without_records(raw.get("status") or {})
     return {name: value for name, value in status.items() if name != past_evictions.FIELD}
 
@@ -87,7 +98,7 @@ class StatusWriter:
         self._caches.gang_objects.note(raw)
 
     def _queued_since(self, gang: Gang, before: Mapping[str, Any]) -> float:
-        """Of a gang that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
+        """Since when a gang waits that was not evicted, unix seconds: as before, unless other pods are a gang of the same name now."""
         living = [member for member in gang.members if not member.terminating]
         uids = frozenset(member.uid for member in living)
         state = self._book[gang.id]
@@ -149,9 +160,10 @@ class StatusWriter:
 
     def _idle_event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
         """When its devices have become idle: on the Gang object and on its pods."""
-        told = idleness.told(status)
-        if told is None or idleness.told(before) is not None:
+        idle = holding(status, idleness.CONDITION)
+        if idle is None or holding(before, idleness.CONDITION) is not None:
             return
+        told = str(idle.get("message", ""))
         self._events.gang(gang.id, "DevicesIdle", told, warning=True)
         for member in gang.running[:EVENTS_MAX]:
             self._events.pod(member.pod, "DevicesIdle", told, warning=True)
@@ -199,37 +211,90 @@ class StatusWriter:
         if raw is None:
             return
         uid, now = raw["metadata"].get("uid", ""), self._wall()
-        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
-        before = known_fields(stored, QueueStatus)
+        before, generation = known_fields(raw.get("status") or {}, QueueStatus), raw["metadata"].get("generation", 1)
         remembered = self._usage.to_write(uid, now)
         status = queue_status.queue_status(shown, remembered, before=before, generation=generation, now=now)
-        status = texts.tree(status)
-        if _differs(before, status):
-            patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
-            written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
-            self._caches.queues.note(written)
-            for reason, message in queue_budget.crossed(name, shown.budget, before.get("budget")):
+        if await self._write(resources.QUEUES, self._caches.queues, raw, status, QueueStatus):
+            for reason, message in queue_status.crossed(name, shown.budget, before.get("budget")):
                 self._events.queue(name, reason, message)
         if remembered is not None:
             self._usage.written(uid, remembered)
 
     async def flavor(
-        self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float] = ()
+        self, name: str, total: FlavorTotal | None, problems: Sequence[Problem], scale_ups: Sequence[float]
     ) -> None:
         raw = self._caches.flavors.get(name)
         if raw is None:
             return
-        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
-        before = known_fields(stored, FlavorStatus)
+        before, generation = known_fields(raw.get("status") or {}, FlavorStatus), raw["metadata"].get("generation", 1)
         status = queue_status.flavor_status(
             total, problems, scale_ups=scale_ups, before=before, generation=generation, now=self._wall()
         )
-        status = texts.tree(status)
-        if _differs(before, status):
-            patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
-            written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")
-            self._caches.flavors.note(written)
+        await self._write(resources.FLAVORS, self._caches.flavors, raw, status, FlavorStatus)
+
+    async def _write(
+        self, kind: Resource[Raw], informer: Informer[Raw], raw: Raw, status: dict[str, Any], model: type[BaseModel]
+    ) -> bool:
+        """The status of an object without namespace; whether it differs from the stored one."""
+        stored, status = raw.get("status") or {}, texts.tree(status)
+        before = known_fields(stored, model)
+        if all(before.get(field) == value for field, value in status.items()):
+            return False
+        patch = {"status": merge_patch(stored, status, model, whole=False)}
+        informer.note(await self._client.patch(kind, raw["metadata"]["name"], patch, subresource="status"))
+        return True
 
 
-def _differs(before: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    return any(before.get(field) != value for field, value in status.items())
+@dataclass(frozen=True)
+class _Field:
+    """`model` is that of an object, or of a list's entries; `key` names the field by which such entries are told apart."""
+
+    model: type[BaseModel] | None
+    key: str
+
+
+@functools.cache
+def _fields(model: type[BaseModel]) -> Mapping[str, _Field]:
+    found: dict[str, _Field] = {}
+    for name, field in model.model_fields.items():
+        extra = field.json_schema_extra
+        keys: Any = extra.get("x-kubernetes-list-map-keys") if isinstance(extra, dict) else None
+        found[field.alias or name] = _Field(model_in(field.annotation), keys[0] if keys else "")
+    return found
+
+
+def known_fields(value: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """The value without fields that the model does not have, at any depth."""
+    return {name: _known(inner, field.model) for name, inner in value.items() if (field := _fields(model).get(name))}
+
+
+def _known(value: Any, model: type[BaseModel] | None) -> Any:
+    if model is not None and isinstance(value, Mapping):
+        return known_fields(value, model)
+    if model is not None and isinstance(value, list):
+        return [_known(each, model) for each in value]
+    return value
+
+
+def merge_patch(
+    before: Mapping[str, Any], status: Mapping[str, Any], model: type[BaseModel], *, whole: bool
+) -> dict[str, Any]:
+    """What writes `status` over `before`, as stored. With `whole`, known fields that `status` lacks are removed."""
+    absent = dict.fromkeys(name for name in before if name in _fields(model)) if whole else {}
+    patch: dict[str, Any] = {**absent, **status}
+    for name, field in _fields(model).items():
+        old, new = before.get(name), status.get(name)
+        if field.model is None or not old or not new:
+            continue
+        if isinstance(new, Mapping):
+            patch[name] = merge_patch(old, new, field.model, whole=True)
+        elif field.key:
+            patch[name] = _entries(old, new, field.model, field.key)
+    return patch
+
+
+def _entries(old: Any, new: Any, model: type[BaseModel], key: str) -> list[dict[str, Any]]:
+    kept = {
+        entry.get(key): {name: value for name, value in entry.items() if name not in _fields(model)} for entry in old
+    }
+    return [{**kept.get(entry[key], {}), **entry} for entry in new]

@@ -25,7 +25,6 @@ from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
 from fairlead.kube import timestamps
-from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span, Tracing, Value
 
@@ -95,7 +94,7 @@ class GangTraces:
 
     def annotations(self, gang: Gang) -> Mapping[str, str]:
         """For claims that are made for the gang, by which the driver's spans are of its trace."""
-        run = self._runs.get(gang.id) if self._on else None
+        run = self._runs.get(gang.id)
         return {} if run is None else {names.TRACEPARENT: str(run.at)}
 
     def committed(self, gang_id: GangId, *, began: float, written_s: float | None, why: str) -> None:
@@ -103,7 +102,7 @@ class GangTraces:
 
         `began` is of the clock, `written_s` unix seconds: when its claims were written; None where they were not.
         """
-        run = self._runs.get(gang_id) if self._on else None
+        run = self._runs.get(gang_id)
         if run is None:
             return
         began_s, ended_s = self._wall_time(began), self._wall()
@@ -137,7 +136,9 @@ class GangTraces:
         """`pods` of them were evicted, or none, for a reason."""
         if not self._on or not gang.members:
             return
-        now, at = self._wall(), self._first_span(gang, gang.released or gang.members)
+        now = self._wall()
+        found, own = self._named(gang, gang.released or gang.members)
+        at = found if found.begun_here else own  # the span `gang` that was made, or the first one of its trace
         since = self._book.take(gang.id, GangState.evicting_since_s)
         self._add(
             at.span("evict", repr(now)),
@@ -172,31 +173,23 @@ class GangTraces:
         return run
 
     def _context(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, int | None]:
-        """The span `gang` of these members that is to be made, and its parent."""
-        found, first = self._named(gang, members)
-        if found.begun_here and found.trace_id not in self._ended and not self._was_evicted(gang.id):
-            return found, None
-        return found.span("gang", gang.namespace, gang.name, first.uid), found.span_id
+        """The span `gang` of these members that is to be made, and its parent; an earlier leader may have made the first."""
+        found, own = self._named(gang, members)
+        if found.begun_here and found.trace_id not in self._ended:
+            raw = self._caches.gang_object(gang.id)
+            if raw is None or past_evictions.past_eviction(raw, self._wall()) is None:
+                return found, None
+        return own, found.span_id
 
-    def _first_span(self, gang: Gang, members: tuple[Member, ...]) -> TraceContext:
-        """The span `gang` that was made of these members, or the first one of their trace."""
-        found, first = self._named(gang, members)
-        return found if found.begun_here else found.span("gang", gang.namespace, gang.name, first.uid)
-
-    def _named(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, ObjectMeta]:
-        """The context that the oldest of these members names, and that member's metadata."""
+    def _named(self, gang: Gang, members: tuple[Member, ...]) -> tuple[TraceContext, TraceContext]:
+        """The context that the oldest of these members names, and the span `gang` of that member below it."""
         first = min(members, key=lambda each: (created_s(each.pod), each.pod.metadata.name)).pod.metadata
         found = trace_context.of(first.annotations)
         if found is None:
             owner = first.controller
             of = (first.uid,) if gang.solo else (gang.namespace, gang.name, owner.uid if owner else "")
             found = trace_context.begin(*of, ratio=self._ratio)
-        return found, first
-
-    def _was_evicted(self, gang_id: GangId) -> bool:
-        """An earlier leader may have made the first span `gang` of its trace."""
-        raw = self._caches.gang_object(gang_id)
-        return raw is not None and past_evictions.past_eviction(raw, self._wall()) is not None
+        return found, found.span("gang", gang.namespace, gang.name, first.uid)
 
     def _end(self, gang_id: GangId, run: Trace, ended_s: float, *, error: str = "") -> None:
         self._book[gang_id].trace = None
@@ -206,13 +199,7 @@ class GangTraces:
             self._ended.popitem(last=False)
 
     def _child(
-        self,
-        run: Trace,
-        name: str,
-        began_s: float,
-        ended_s: float,
-        attributes: Mapping[str, Value],
-        error: str = "",
+        self, run: Trace, name: str, began_s: float, ended_s: float, attributes: Mapping[str, Value], error: str = ""
     ) -> TraceContext:
         at = run.at.span(name, repr(began_s))
         self._add(at, run.at.span_id, name, began_s, ended_s, attributes, error=error)
@@ -257,7 +244,7 @@ def _about(gang: Gang) -> dict[str, Value]:
 
 
 def _links(at: TraceContext, members: tuple[Member, ...]) -> tuple[TraceContext, ...]:
-    """Of members that are in other traces than their gang."""
+    """The other traces that members are in."""
     texts = {each.pod.metadata.annotations.get(names.TRACEPARENT, "") for each in members}
     others: dict[int, TraceContext] = {}
     for text in sorted(texts)[: 2 * LINKS_MAX]:

@@ -1,7 +1,7 @@
 """Which allocated claims there are with the pods that use them, and which came, went or changed since that was last asked.
 
 A claim is told once it is known since when it is allocated: where the apiserver does not keep that, once its first pod is released
-(`allocation_times`). One that is deallocated before is never told.
+(`allocations`). One that is deallocated before is never told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
-from fairlead.controller.gangs.claims.allocation_times import allocated_at, known_allocation_time
+from fairlead.controller.gangs.claims.allocations import allocated_at, known_allocation_time
 from fairlead.controller.watch.informers import Informers
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Change

@@ -13,7 +13,7 @@ from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import Hold
 from fairlead.kube.resources import Raw
 
 

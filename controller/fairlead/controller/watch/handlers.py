@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import disruption
-from fairlead.controller.gangs.held import leftovers
+from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
@@ -19,7 +19,7 @@ from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.controller.watch.volumes import by_volume_claim
-from fairlead.engine.inventory.notices import notice_of
+from fairlead.engine.inventory.nodes import notice_of
 from fairlead.kube import batch, core, resource
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw
@@ -178,7 +178,7 @@ class Handlers:
         namespace = pod.metadata.namespace
         named = (self._claims.get(f"{namespace}/{name}") for name in claims.names_used(pod).values())
         known = self._gangs.get(gang_id(pod))
-        left = leftovers.leftover(
+        left = vacancies.leftover(
             pod, [each for each in named if each is not None], gang_id(pod), known.queue if known else None
         )
         if left is not None:

@@ -14,7 +14,7 @@ from fairlead.api import foreign, names, withheld
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.membership import gangs
-from fairlead.engine.inventory.notices import notice_of
+from fairlead.engine.inventory.nodes import notice_of
 from fairlead.kube import batch, core, prepare_refusals, resource
 from fairlead.kube.objects import Object, ObjectMeta
 from fairlead.kube.resources import Raw

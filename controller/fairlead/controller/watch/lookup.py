@@ -8,15 +8,15 @@ from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.claims.volumes import volume_needs
 from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
-from fairlead.controller.gangs.held import lost_nodes
-from fairlead.controller.gangs.held.lost_nodes import LostNode
+from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.leaving import LostNode
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
-from fairlead.engine.inventory.notices import NodeNotice
+from fairlead.engine.inventory.nodes import NodeNotice
 from fairlead.kube import batch, core, resource, timestamps
 
 
@@ -100,4 +100,4 @@ class Lookup:
 
     def lost_nodes(self, gang: Gang) -> tuple[LostNode, ...]:
         """Those of its members that do not answer."""
-        return lost_nodes.lost_nodes(gang, self._informers.nodes.get) if self._tables.nodes.unready else ()
+        return leaving.lost_nodes(gang, self._informers.nodes.get) if self._tables.nodes.unready else ()

@@ -11,6 +11,7 @@ from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs.admission import holds
+from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch import settings
@@ -152,7 +153,9 @@ class Rules:
         policy = settings_now.idle_of(gang.queue, self._informers.namespace_labels(gang.namespace))
         if policy is None:
             return None
-        span = idleness.idle_span(gang, policy, idleness.noticed_at(self._informers.gang_object(gang.id)), now)
+        span = idleness.idle_span(
+            gang, policy, holds_since(self._informers.gang_object(gang.id), idleness.CONDITION), now
+        )
         return None if span is None else (span, policy)
 
     def movable(self, gang: Gang) -> bool:

@@ -26,12 +26,11 @@ from fairlead.api.queue import QueueSpec as ApiQueueSpec
 from fairlead.api.queues import unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
-from fairlead.controller.spending.budgets import Said
+from fairlead.controller.spending import Said
 from fairlead.controller.watch.conflicts import selected_twice
-from fairlead.engine.queues.holds import held_queues
+from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.queues.usage_history import RememberedUsage
-from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.settings import (
     Autoscaling,
     FlavorQuota,
@@ -41,6 +40,7 @@ from fairlead.engine.types.settings import (
     Problem,
     QueueSpec,
 )
+from fairlead.engine.types.values import amount
 from fairlead.kube import core, labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
@@ -57,7 +57,7 @@ class Settings:
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
     """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    """Of queues with a budget, by name: what is spent of it is not known here. See `spending.budgets`."""
+    """Of queues with a budget, by name: what is spent of it is not known here. See `controller.spending`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
     autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)

@@ -15,15 +15,15 @@ import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from fairlead.controller.autoscaling.placeholders import is_placeholder
+from fairlead.controller.autoscaling.shapes import is_placeholder
 from fairlead.controller.gangs.evictions.disruption import PodBudget
 from fairlead.controller.gangs.evictions.moved import Held, Spot
-from fairlead.controller.gangs.held.leftovers import Leftover
+from fairlead.controller.gangs.held.vacancies import Leftover
 from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.plan.decide import Engine
-from fairlead.engine.types.neighbours import Namespaces
+from fairlead.engine.types.pods import Namespaces
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
 

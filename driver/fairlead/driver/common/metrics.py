@@ -27,12 +27,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._claims = Counter(
-            "fairlead_driver_claims",
-            "Claims that kubelet asked to prepare or unprepare.",
-            ("operation", "result"),
-            registry=self.registry,
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fairlead_driver_{name}", text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"fairlead_driver_{name}", text, labels, registry=self.registry)
+
+        self._claims = counter("claims", "Claims that kubelet asked to prepare or unprepare.", "operation", "result")
         self._seconds = Histogram(
             "fairlead_driver_claim_duration_seconds",
             "Time to prepare or unprepare one claim, its fetch from the apiserver included.",
@@ -40,86 +42,55 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
-        self._inflight = Gauge(
-            "fairlead_driver_calls_inflight", "Calls of kubelet in progress.", ("operation",), registry=self.registry
-        )
-        self._held = Gauge(
-            "fairlead_driver_claims_held", "Claims with a record on this node.", ("state",), registry=self.registry
-        )
-        self._devices = Gauge("fairlead_driver_devices", "Devices published.", ("type",), registry=self.registry)
-        self._tainted = Gauge(
-            "fairlead_driver_devices_tainted", "Published devices with a taint.", registry=self.registry
-        )
-        self._withheld = Gauge(
-            "fairlead_driver_gpus_withheld",
+        self._inflight = gauge("calls_inflight", "Calls of kubelet in progress.", "operation")
+        self._held = gauge("claims_held", "Claims with a record on this node.", "state")
+        self._devices = gauge("devices", "Devices published.", "type")
+        self._tainted = gauge("devices_tainted", "Published devices with a taint.")
+        self._withheld = gauge(
+            "gpus_withheld",
             "GPUs of which devices are left out of the slices, as the apiserver drops their taints or counters.",
-            registry=self.registry,
         )
-        self._kept = Gauge(
-            "fairlead_driver_slice_fields_kept",
+        self._kept = gauge(
+            "slice_fields_kept",
             "1 where the apiserver keeps fields of slices that this node needs, 0 where it drops them.",
-            ("fields",),
-            registry=self.registry,
+            "fields",
         )
-        self._writes = Counter(
-            "fairlead_driver_resourceslice_writes",
-            "Writes of ResourceSlices.",
-            ("verb", "result"),
-            registry=self.registry,
-        )
-        self._unreadable = Counter(
-            "fairlead_driver_checkpoint_unreadable", "Checkpoint files set aside as unreadable.", registry=self.registry
-        )
-        self._mps_restarts = Counter(
-            "fairlead_driver_mps_restarts", "MPS daemons that died and were started again.", registry=self.registry
-        )
-        self._leftovers = Gauge(
-            "fairlead_driver_leftovers",
+        self._writes = counter("resourceslice_writes", "Writes of ResourceSlices.", "verb", "result")
+        self._unreadable = counter("checkpoint_unreadable", "Checkpoint files set aside as unreadable.")
+        self._mps_restarts = counter("mps_restarts", "MPS daemons that died and were started again.")
+        self._leftovers = gauge(
+            "leftovers",
             "What is left of claims and is tried again: claims that cannot be undone, files of their containers.",
-            ("kind",),
-            registry=self.registry,
+            "kind",
         )
-        self._usage_writes = Counter(
-            "fairlead_driver_usage_writes",
-            "Writes of how busy the devices of a claim are, into its status.",
-            ("result",),
-            registry=self.registry,
+        self._usage_writes = counter(
+            "usage_writes", "Writes of how busy the devices of a claim are, into its status.", "result"
         )
-        self._repairs = Counter(
-            "fairlead_driver_repairs", "Repairs of GPUs that ended.", ("result",), registry=self.registry
+        self._repairs = counter("repairs", "Repairs of GPUs that ended.", "result")
+        self._repairing = gauge(
+            "gpus_repairing", "GPUs that are kept from claims by a repair that is under way, or that failed.", "state"
         )
-        self._repairing = Gauge(
-            "fairlead_driver_gpus_repairing",
-            "GPUs that are kept from claims by a repair that is under way, or that failed.",
-            ("state",),
-            registry=self.registry,
-        )
-        for result in REPAIRS:
-            self._repairs.labels(result)
-        self.repairing(0, 0)
-        self._mig_config = Gauge(
-            "fairlead_driver_mig_config_state",
+        self._mig_config = gauge(
+            "mig_config_state",
             "1 for how far the node is with the MIG layout that its label asks for; all 0 without one.",
-            ("state",),
-            registry=self.registry,
+            "state",
         )
-        self._mig_cuts = Counter(
-            "fairlead_driver_mig_cuts",
+        self._mig_cuts = counter(
+            "mig_cuts",
             "GPUs that were cut as a MIG layout says, or were not and were put back (undone), or could not be (stuck).",
-            ("result",),
-            registry=self.registry,
+            "result",
         )
-        self.mig_config(None)
-        for result in MIG_CUTS:
-            self._mig_cuts.labels(result)
-        for result in USAGE_RESULTS:
-            self._usage_writes.labels(result)
-        self.leftovers({})
+        for of, results in ((self._repairs, REPAIRS), (self._mig_cuts, MIG_CUTS), (self._usage_writes, USAGE_RESULTS)):
+            for result in results:
+                of.labels(result)
         for operation in OPERATIONS:
             self._inflight.labels(operation)
             self._seconds.labels(operation)
             for result in ("ok", "error"):
                 self._claims.labels(operation, result)
+        self.repairing(0, 0)
+        self.mig_config(None)
+        self.leftovers({})
 
     @contextlib.contextmanager
     def call(self, operation: str) -> Iterator[None]:

@@ -1,8 +1,12 @@
 """Cuts one GPU as declared, verifies what the hardware then reports, and puts it back where that fails. Blocks.
 
-Its caller sees to it that no claim has the GPU. Keeps: what the GPU was before is on disk before it changes (`intents`); after a
+Its caller sees to it that no claim has the GPU. Keeps: what the GPU was before is on disk before it changes; after a
 kill, `cut` again ends as if it had not been killed, and `undo` brings the GPU back. MIG devices that stay in place are not touched.
 `on_step` is called with the name of each step when it is done: tests kill the process there.
+
+The file of intents says which GPUs are being cut, and what they were before. It is written before the first change of a GPU and removed
+after the last, so a GPU that it names may be in between. MIG devices do not outlive a boot: neither does what the file says. A file that
+cannot be read is moved aside; its GPUs are then cut again as the label says.
 """
 
 from __future__ import annotations
@@ -11,15 +15,17 @@ import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from fairlead.driver.backend.interface import Backend, BackendError, InUse, PlacementTaken
-from fairlead.driver.layouts.intents import Cut, Intent, Intents
+from fairlead.driver.common import files
 
 log = logging.getLogger(__name__)
+
 
 # Monitoring tools hold an instance for moments when they are restarted or look at it.
 IN_USE_TRIES = 5
@@ -151,3 +157,66 @@ def _described(cut: Cut) -> str:
     return "in MIG mode with " + (
         ", ".join(f"{profile}@{start}" for profile, start in cut.placements) or "no MIG devices"
     )
+
+
+BYTES_MAX = 1024 * 1024
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """How a GPU is cut: MIG mode, and its MIG devices as (profile ID, start), sorted by start."""
+
+    enabled: bool
+    placements: tuple[tuple[int, int], ...] = ()
+
+
+class Intent(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU on its way from `before` to `wanted`, or back where that failed (`undoing`: why)."""
+
+    minor: int
+    before: Cut
+    wanted: Cut
+    undoing: str = ""
+
+
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    boot_id: str
+    gpus: dict[str, Intent]
+
+
+class Intents:
+    """Intents by GPU UUID. Not locked: one thread at a time cuts."""
+
+    def __init__(self, path: Path, *, boot_id: str) -> None:
+        self._path = path
+        self._boot_id = boot_id
+
+    def load(self) -> dict[str, Intent]:
+        """Those of this boot. Raises OSError when the file is there and cannot be read."""
+        try:
+            saved = msgspec.json.decode(files.read(self._path, bytes_max=BYTES_MAX), type=_Saved)
+        except FileNotFoundError:
+            return {}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            aside = self._path.with_name(f"{self._path.name}.unreadable")
+            log.error(
+                "%s: cannot be read (%s); kept as %s. GPUs are cut as the node's label says", self._path, error, aside
+            )
+            self._path.rename(aside)
+            return {}
+        return saved.gpus if saved.boot_id == self._boot_id else {}
+
+    def put(self, uuid: str, intent: Intent) -> None:
+        """Raises OSError; then the file is as before."""
+        self._save(self.load() | {uuid: intent})
+
+    def remove(self, uuid: str) -> None:
+        """Raises OSError."""
+        found = self.load()
+        if found.pop(uuid, None) is not None:
+            self._save(found)
+
+    def _save(self, gpus: Mapping[str, Intent]) -> None:
+        if gpus:
+            files.write(self._path, msgspec.json.encode(_Saved(boot_id=self._boot_id, gpus=dict(gpus))))
+        else:
+            files.remove(self._path)

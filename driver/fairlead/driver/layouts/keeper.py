@@ -5,28 +5,26 @@ restart goes on where the process before was; no claim, no kubelet and no apiser
 Keeps: a GPU is cut only when its taint was published `settle_s` before and no claim holds it; it is published as it then is
 before it takes claims again; a layout that failed is tried again when label or file change, or the driver starts. A layout
 that this node cannot have changes nothing; one GPU that cannot be cut is put back, and the others are cut.
+A claim that was allocated just before the taint was seen would find its device gone. It is prepared when its pod starts, seconds later: so
+a GPU that nothing holds is left alone for `settle_s`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Protocol
 
 from fairlead.driver.common import files
-from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
-from fairlead.driver.layouts import config, declared
-from fairlead.driver.layouts.config import LayoutError
-from fairlead.driver.layouts.cutter import CutError, Cutter
-from fairlead.driver.layouts.declared import Wanted
-from fairlead.driver.layouts.intents import Intent
-from fairlead.driver.layouts.settling import Settling
-from fairlead.driver.layouts.state import LayoutState
+from fairlead.driver.common.locks import ProcessLock, ProcessLockError
+from fairlead.driver.layouts import config
+from fairlead.driver.layouts.config import LayoutError, Wanted
+from fairlead.driver.layouts.cutter import CutError, Cutter, Intent
+from fairlead.driver.layouts.state import LayoutState, NodeLabel
 from fairlead.driver.node_gpus import NodeGpus
 from fairlead.driver.prepare.records import holders
-from fairlead.driver.publish.draining import Drain
+from fairlead.driver.publish.monitor import Drain
 from fairlead.kube.timing import REAL, Time
 
 log = logging.getLogger(__name__)
@@ -34,15 +32,6 @@ log = logging.getLogger(__name__)
 LOCK_S = 30.0
 UNDO_AGAIN_S = 60.0
 CLOSED = "the GPU is being cut as the node's label nvidia.com/mig.config says"
-
-
-class Label(Protocol):
-    """NodeLabel, as far as it is needed here."""
-
-    @property
-    def wanted(self) -> str | None: ...
-
-    async def report(self, state: LayoutState) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,36 +50,23 @@ class _Look:
         return {uuid: intent for uuid, intent in self.intents.items() if uuid not in wanted}
 
 
+@dataclasses.dataclass(eq=False)
 class LayoutKeeper:
     """`synced_at_s` says when the stored slices last were known to be right. `count` is called with the outcome of each cut: ok, undone, stuck."""
 
-    def __init__(
-        self,
-        path: Path,
-        label: Label,
-        gpus: NodeGpus,
-        cutter: Cutter,
-        *,
-        process_lock: ProcessLock,
-        synced_at_s: Callable[[], float | None],
-        count: Callable[[str], None],
-        interval_s: float = 5.0,
-        settle_s: float = 10.0,
-        timing: Time = REAL,
-    ) -> None:
-        self._path = path
-        self._label = label
-        self._monitor = gpus.monitor
-        self._preparer = gpus.preparer
-        self._cutter = cutter
-        self._drains = gpus.drains
-        self._threads = gpus.threads
-        self._process_lock = process_lock
-        self._synced_at_s = synced_at_s
-        self._count = count
-        self._interval_s = interval_s
-        self._wall = timing.wall
-        self._sleep = timing.sleep
+    path: Path
+    label: NodeLabel
+    gpus: NodeGpus
+    cutter: Cutter
+    _: dataclasses.KW_ONLY
+    process_lock: ProcessLock
+    synced_at_s: Callable[[], float | None]
+    count: Callable[[str], None]
+    interval_s: float = 5.0
+    settle_s: dataclasses.InitVar[float] = 10.0
+    timing: Time = REAL
+
+    def __post_init__(self, settle_s: float) -> None:
         self._settling = Settling(settle_s)
         self._cut: set[str] = set()  # and not read again yet
         self._failed_key: tuple[str, bytes] | None = None
@@ -106,18 +82,18 @@ class LayoutKeeper:
                 problem = ""
             except Exception as error:
                 if str(error) != problem:
-                    log.exception("MIG layouts cannot go on; tried again every %g s", self._interval_s)
+                    log.exception("MIG layouts cannot go on; tried again every %g s", self.interval_s)
                 problem = str(error)
-            await self._sleep(self._interval_s)
+            await self.timing.sleep(self.interval_s)
 
     async def first(self) -> None:
         """Before the first slices are published: taint what is to be cut from the start."""
-        if self._label.wanted is not None:
-            self._drain(await self._look(self._label.wanted))
+        if self.label.wanted is not None:
+            self._drain(await self._look(self.label.wanted))
 
     async def step(self) -> None:
         """Do what can be done now. Failures are reported, not raised."""
-        name = self._label.wanted
+        name = self.label.wanted
         if name is None:
             return
         look = await self._look(name)
@@ -126,16 +102,16 @@ class LayoutKeeper:
             await self._undo(uuid, intent)
         waits = [waiting for wanted in look.todo if (waiting := await self._advance(wanted, look.key))]
         if not name:
-            await self._label.report(LayoutState())
+            await self.label.report(LayoutState())
         elif look.problem:
-            await self._label.report(LayoutState(config=name, state="failed", message=look.problem))
+            await self.label.report(LayoutState(config=name, state="failed", message=look.problem))
         elif waits:
-            await self._label.report(LayoutState(config=name, state="pending", message="; ".join(waits)))
+            await self.label.report(LayoutState(config=name, state="pending", message="; ".join(waits)))
         elif self._failed:
             why = "; ".join(self._failed.values())
-            await self._label.report(LayoutState(config=name, state="failed", message=why))
+            await self.label.report(LayoutState(config=name, state="failed", message=why))
         else:
-            await self._label.report(LayoutState(config=name, state="success"))
+            await self.label.report(LayoutState(config=name, state="success"))
 
     # -- looking and draining ------------------------------------------------------------------------------------------
 
@@ -144,9 +120,9 @@ class LayoutKeeper:
         todo: tuple[Wanted, ...] = ()
         intents: dict[str, Intent] = {}
         try:
-            intents = await self._threads.run(self._cutter.intents.load)
+            intents = await self.gpus.threads.run(self.cutter.intents.load)
             if name:
-                key = name, await self._threads.run(_read, self._path)
+                key = name, await self.gpus.threads.run(_read, self.path)
                 if key != self._failed_key:
                     self._failed_key, self._failed = None, {}
                 todo = self._todo(*key, intents)
@@ -160,37 +136,37 @@ class LayoutKeeper:
 
     def _todo(self, name: str, content: bytes, intents: dict[str, Intent]) -> tuple[Wanted, ...]:
         """Raises LayoutError."""
-        layouts = config.parse(content, path=str(self._path))
-        inventory, on_demand = self._monitor.inventory, self._monitor.partitionable()
+        layouts = config.parse(content, path=str(self.path))
+        inventory, on_demand = self.gpus.monitor.inventory, self.gpus.monitor.partitionable()
         found = []
-        for wanted in declared.resolve(declared.choose(layouts, name, path=str(self._path)), inventory):
+        for wanted in config.resolve(config.choose(layouts, name, path=str(self.path)), inventory):
             gpu = inventory.gpu(wanted.uuid)
             if gpu is None or wanted.uuid in self._failed:
                 continue
-            if wanted.uuid in intents or not declared.is_so(wanted, gpu, on_demand=wanted.uuid in on_demand):
+            if wanted.uuid in intents or not config.is_so(wanted, gpu, on_demand=wanted.uuid in on_demand):
                 found.append(wanted)
         return tuple(found)
 
     def _drain(self, look: _Look) -> None:
         drained = {wanted.uuid for wanted in look.todo} | look.intents.keys()
         self._cut &= drained
-        self._settling.update(drained, synced_at_s=self._synced_at_s(), now_s=self._wall())
+        self._settling.update(drained, synced_at_s=self.synced_at_s(), now_s=self.timing.wall())
         closed = look.intents.keys() | self._cut
-        self._drains.replace(
+        self.gpus.drains.replace(
             "mig-config", {uuid: Drain(value=look.key[0], closed=CLOSED if uuid in closed else "") for uuid in drained}
         )
 
     def _set(self, uuid: str, *, closed: bool) -> None:
-        drains = self._drains.of("mig-config")
+        drains = self.gpus.drains.of("mig-config")
         changed = dataclasses.replace(drains.get(uuid, Drain()), closed=CLOSED if closed else "")
-        self._drains.replace("mig-config", drains | {uuid: changed})
+        self.gpus.drains.replace("mig-config", drains | {uuid: changed})
 
     def _end(self, uuid: str) -> None:
         """The GPU is drained no longer; what it is now is read before it is published without its taint."""
-        drains = self._drains.of("mig-config")
+        drains = self.gpus.drains.of("mig-config")
         drains.pop(uuid, None)
-        self._drains.replace("mig-config", drains)
-        self._monitor.read_again()
+        self.gpus.drains.replace("mig-config", drains)
+        self.gpus.monitor.read_again()
 
     # -- cutting -------------------------------------------------------------------------------------------------------
 
@@ -204,8 +180,8 @@ class LayoutKeeper:
             return f"{name} waits {waiting}"
         self._set(uuid, closed=True)
         try:
-            async with self._process_lock.hold(timeout_s=LOCK_S):
-                held_by = await self._threads.run(self._cut_exclusively, wanted)
+            async with self.process_lock.hold(timeout_s=LOCK_S):
+                held_by = await self.gpus.threads.run(self._cut_exclusively, wanted)
         except CutError as error:
             self._fail(wanted, key, error)
             return ""
@@ -215,35 +191,35 @@ class LayoutKeeper:
         if held_by:
             self._set(uuid, closed=False)
             return f"{name} waits for {held_by} to end"
-        self._count("ok")
+        self.count("ok")
         log.info("%s is cut as MIG layout %s says", name, key[0])
         self._cut.add(uuid)
-        self._monitor.read_again()
+        self.gpus.monitor.read_again()
         return f"{name} is cut, and published with the next poll"
 
     def _waits_for(self, uuid: str) -> str:
         if self._is_repaired(uuid):
             return "for its repair"
-        held_by = [f"{record.namespace}/{record.name}" for record in holders(self._preparer.records(), uuid)]
+        held_by = [f"{record.namespace}/{record.name}" for record in holders(self.gpus.preparer.records(), uuid)]
         if held_by:
             return f"for {', '.join(held_by[:3])}{' and others' if len(held_by) > 3 else ''} to end"
-        return self._settling.waits_for(uuid, now_s=self._wall())
+        return self._settling.waits_for(uuid, now_s=self.timing.wall())
 
     def _is_repaired(self, uuid: str) -> bool:
         """Whether a repair has closed the GPU, and restores what it was; or failed, and keeps it."""
-        repaired = self._drains.of("repair").get(uuid)
+        repaired = self.gpus.drains.of("repair").get(uuid)
         return repaired is not None and bool(repaired.closed)
 
     def _cut_exclusively(self, wanted: Wanted) -> str:
         """The claim that holds the GPU, or empty. Raises CutError or OSError."""
-        with self._preparer.exclusively(wanted.uuid) as held:
+        with self.gpus.preparer.exclusively(wanted.uuid) as held:
             if held:
                 return f"{held[0].namespace}/{held[0].name}"
-            self._cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
+            self.cutter.cut(wanted.uuid, wanted.minor, wanted.cut)
             return ""
 
     def _fail(self, wanted: Wanted, key: tuple[str, bytes], error: CutError) -> None:
-        self._count("undone" if error.undone else "stuck")
+        self.count("undone" if error.undone else "stuck")
         then = (
             "it is as it was before"
             if error.undone
@@ -258,16 +234,16 @@ class LayoutKeeper:
 
     async def _undo(self, uuid: str, intent: Intent) -> None:
         """Bring back a GPU whose layout failed, or is not asked for any more. It was closed all the time."""
-        if self._is_repaired(uuid) or self._wall() < self._undo_at_s.get(uuid, 0.0):
+        if self._is_repaired(uuid) or self.timing.wall() < self._undo_at_s.get(uuid, 0.0):
             return
         try:
-            async with self._process_lock.hold(timeout_s=LOCK_S):
-                undone = await self._threads.run(self._undo_exclusively, uuid)
+            async with self.process_lock.hold(timeout_s=LOCK_S):
+                undone = await self.gpus.threads.run(self._undo_exclusively, uuid)
         except (ProcessLockError, OSError) as error:
             log.warning("gpu-%d: MIG layout not undone: %s", intent.minor, error)
             undone = False
         if not undone:
-            self._undo_at_s[uuid] = self._wall() + UNDO_AGAIN_S
+            self._undo_at_s[uuid] = self.timing.wall() + UNDO_AGAIN_S
             return
         log.info("gpu-%d is as it was before its MIG layout was changed", intent.minor)
         self._undo_at_s.pop(uuid, None)
@@ -276,11 +252,35 @@ class LayoutKeeper:
         self._end(uuid)
 
     def _undo_exclusively(self, uuid: str) -> bool:
-        with self._preparer.exclusively(uuid) as held:
-            return not held and self._cutter.undo(uuid)
+        with self.gpus.preparer.exclusively(uuid) as held:
+            return not held and self.cutter.undo(uuid)
 
 
 def _read(path: Path) -> bytes:
     """The file, also through the links by which a ConfigMap is mounted. Raises OSError."""
     with path.open("rb") as file:
         return file.read(config.BYTES_MAX + 1)
+
+
+class Settling:
+    def __init__(self, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._since_s: dict[str, float] = {}
+        self._visible_s: dict[str, float] = {}
+
+    def update(self, drained: Collection[str], *, synced_at_s: float | None, now_s: float) -> None:
+        """`drained`: UUIDs of all GPUs that drain now; `synced_at_s`: when the stored slices last were as they should be."""
+        self._since_s = {uuid: self._since_s.get(uuid, now_s) for uuid in drained}
+        self._visible_s = {uuid: at_s for uuid, at_s in self._visible_s.items() if uuid in self._since_s}
+        for uuid, since_s in self._since_s.items():
+            if uuid not in self._visible_s and synced_at_s is not None and synced_at_s > since_s:
+                self._visible_s[uuid] = now_s
+
+    def waits_for(self, uuid: str, *, now_s: float) -> str:
+        """What the GPU waits for, or empty."""
+        visible_s = self._visible_s.get(uuid)
+        if visible_s is None:
+            return "until its taint is published"
+        if now_s - visible_s < self._settle_s:
+            return "for claims that were allocated before its taint was published"
+        return ""

@@ -1,10 +1,13 @@
-"""Records whose claim is gone though kubelet has not unprepared it: a pod was deleted by force, and its containers run on.
+"""What the apiserver says of the claims that have a record: whether they are gone, and the pods for which each is reserved.
 
-Such a record is an orphan until it is undone. Its devices must not be given out (publish/releasing.py), and a prepare that meets
+A record whose claim is gone though kubelet has not unprepared it is an orphan until it is undone: a pod was deleted by force, and its
+containers run on. Its devices must not be given out (publish/devices.py), and a prepare that meets
 them waits (kubelet/plugin.py). Each claim with a record is watched by its name, so that this is known as soon as the claim
 controller frees the claim; beyond `WATCHED_MAX` claims, and where the watch is refused, a prepare that meets the devices finds out.
 Example: `kubectl delete pod --force` of a pod with a grace period of 30 s. The claim is deallocated and deleted at once: an orphan,
 until kubelet has stopped the containers and calls unprepare.
+Pods are named by metrics, and kubelet does not pass them to a driver. Claims are read at prepare and by the garbage collection anyway: a
+pod that joins or leaves a claim later shows after the next collection. No decision uses them.
 """
 
 from __future__ import annotations
@@ -12,9 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.leftovers import reason
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
@@ -155,3 +157,30 @@ class Orphans:
                 )
         self._orphans = found
         self._changed()
+
+
+KNOWN_MAX = 1024
+
+# From namespace and name. Raises ApiError.
+Fetch = Callable[[str, str], Awaitable[ResourceClaim]]
+
+
+class ClaimConsumers:
+    """`read` reads from the apiserver. At `KNOWN_MAX` claims, those without a record are forgotten."""
+
+    def __init__(self, read: Fetch, records: RecordCache) -> None:
+        self._read = read
+        self._records = records
+        self._pods: dict[str, tuple[str, ...]] = {}
+
+    async def fetch(self, namespace: str, name: str) -> ResourceClaim:
+        claim = await self._read(namespace, name)
+        if len(self._pods) >= KNOWN_MAX:
+            self._pods = {record.uid: self.pods(record.uid) for record in self._records.all()}
+        pods = (consumer.name for consumer in claim.status.reserved_for if consumer.resource == "pods")
+        self._pods[claim.metadata.uid] = tuple(sorted(pods))
+        return claim
+
+    def pods(self, uid: str) -> tuple[str, ...]:
+        """Names of the pods for which the claim was reserved when it was last read, sorted."""
+        return self._pods.get(uid, ())

@@ -29,19 +29,15 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, SharedLimits
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
-from fairlead.driver.prepare import claims, hardware, records, shares
-from fairlead.driver.prepare.cdi_builder import CdiBuilder
-from fairlead.driver.prepare.cdi_files import CdiFiles
-from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
+from fairlead.driver.prepare import claims, records
+from fairlead.driver.prepare.checkpoint import CdiFiles, Checkpoint, Unreadable
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.leftovers import Leftovers, reason
+from fairlead.driver.prepare.leftovers import Leftovers, RecoveryResult, reason
 from fairlead.driver.prepare.libraries import NO_FILES, DriverFiles
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_daemons import Daemons
 from fairlead.driver.prepare.record_cache import RecordCache
-from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.prepare.recovery import Recoverer, RecoveryResult
-from fairlead.driver.prepare.shares import Overdraft
+from fairlead.driver.prepare.records import ClaimRecord, Overdraft
 from fairlead.driver.prepare.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
@@ -109,25 +105,16 @@ class Preparer:
             backend=backend,
             checkpoint=checkpoint,
             cdi_files=cdi_files,
-            cdi_builder=CdiBuilder(
-                backend=backend,
-                metadata=metadata,
-                daemons=daemons,
-                driver_files=driver_files,
-                boot_id=checkpoint.boot_id,
-            ),
+            driver_files=driver_files,
             metadata=metadata,
             daemons=daemons,
             records=cache,
             inventory=gpus.inventory,
             on_step=on_step,
         )
-        self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
         self._claim_locks = KeyedLocks()
         self._gpu_locks = KeyedLocks()
-        self.leftovers = Leftovers(
-            steps=self._steps, records=cache, claim_locks=self._claim_locks, gpu_locks=self._gpu_locks
-        )
+        self.leftovers = Leftovers(steps=self._steps, claim_locks=self._claim_locks, gpu_locks=self._gpu_locks)
 
     def records(self) -> tuple[ClaimRecord, ...]:
         """Every claim known, prepared or on its way, sorted by UID."""
@@ -144,10 +131,7 @@ class Preparer:
 
     def recover(self) -> RecoveryResult:
         """Take over or undo what an earlier process left. Raises OSError when the directories cannot be used."""
-        result = self._recoverer.recover()
-        for uid, _ in result.not_undone:
-            self.leftovers.not_undone(uid)
-        return result
+        return self.leftovers.recover()
 
     # -- prepare -----------------------------------------------------------------------------------------------------
 
@@ -165,7 +149,7 @@ class Preparer:
             if existing is not None and existing.state == "prepared":
                 if [device.allocated for device in existing.devices] != allocated:
                     log.warning("%s has another allocation now; its old devices are unprepared first", existing)
-                elif hardware.mig_devices_unchanged(self._backend, existing):
+                elif self._steps.mig_devices_unchanged(existing):
                     return self._answer_again(existing)
                 else:
                     log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
@@ -226,7 +210,7 @@ class Preparer:
         return dataclasses.replace(inventory, gpus=tuple(gpus))
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        conflict = self._cache.reserve(record, shares.capacities(self._gpus.inventory().gpus))
+        conflict = self._cache.reserve(record, records.capacities(self._gpus.inventory().gpus))
         if isinstance(conflict, Overdraft):
             raise OccupiedError(
                 f"ResourceClaim {record.namespace}/{record.name}: {conflict}; delete this claim's pod so that it is placed "
@@ -333,7 +317,7 @@ class Preparer:
         with self._gpu_locks.hold(record.gpus_to_lock):
             for uuid in record.earlier_compute_modes:  # an administrator may have reset it while no daemon ran
                 self._backend.set_compute_mode(uuid, "ExclusiveProcess")
-            hardware.start_mps_daemon(self._daemons, record)
+            self._steps.start_mps_daemon(record)
 
 
 @contextlib.contextmanager

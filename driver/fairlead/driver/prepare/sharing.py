@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from fairlead.api import config as opaque
+from fairlead.api import sharing as rules
 from fairlead.api.base import ManifestError
 from fairlead.api.capabilities import CAPABILITIES, DEFAULT_CAPABILITIES, Capability
 from fairlead.driver.backend.types import Inventory, SharedLimits
-from fairlead.driver.prepare import shares
+from fairlead.driver.prepare import records
 from fairlead.driver.prepare.claims import ClaimError, describe
 from fairlead.driver.prepare.records import DeviceRecord, MpsRecord
 from fairlead.kube.quantity import Quantity
@@ -59,11 +60,9 @@ def plan(
             )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
-        elif device.share_id and not shares.is_all(device, shares.capacities(inventory.gpus)):
-            raise ClaimError(
-                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
-                "other claims that have a share of it; remove sharing, or ask for all of its memory"
-            )
+        elif device.share_id and not records.is_all(device, records.capacities(inventory.gpus)):
+            why = rules.time_sliced_share(requested.sharing, gpu=device.device, holder="this claim has a share")
+            raise ClaimError(f"{requested.field}.strategy: {why}")
         elif isinstance(requested.sharing, opaque.GpuSharing):
             chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
@@ -90,8 +89,8 @@ def capabilities(claim: ResourceClaim, devices: Iterable[DeviceRecord], *, drive
 
 def _default(claim: ResourceClaim, devices: Iterable[DeviceRecord], inventory: Inventory) -> _Requested | None:
     """MPS for the claim's devices if one of them is a share beside which others may be: CUDA shows its programs what the daemon serves."""
-    known = shares.capacities(inventory.gpus)
-    if not any(device.share_id and not device.admin and not shares.is_all(device, known) for device in devices):
+    known = records.capacities(inventory.gpus)
+    if not any(device.share_id and not device.admin and not records.is_all(device, known) for device in devices):
         return None
     return _Requested(f"{describe(claim)}: the driver's --shared-limits", opaque.GpuSharing(strategy="MPS"))
 
@@ -164,22 +163,19 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], in
                 f"daemon serves {device.device} and the claim's other devices; write the same, or make two claims"
             )
     devices = [device for device, _ in shared]
-    if len(devices) > 1 and any(device.mig for device in devices):
-        raise ClaimError(
-            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: "
-            f"{opaque.MPS_ON_ONE_MIG_DEVICE}"
-        )
+    shown = ", ".join(device.device for device in devices)
+    if any(device.mig for device in devices) and (why := rules.several_mig_devices(len(devices), shown)):
+        raise ClaimError(f"{first.field}.strategy: {why}")
     field = f"{first.field}.mpsConfig"
     if wanted.multi_user:
         _check_multi_user(field, devices, inventory)
     memory_mib = _memory(field, wanted, devices)
     percentage = wanted.default_active_thread_percentage
     for name, part in _parts(devices, inventory).items():
-        if memory_mib.setdefault(name, part.memory_mib) > part.memory_mib:
-            raise ClaimError(
-                f"{field}: {memory_mib[name]}Mi of {name} for a program are more than the claim's share of "
-                f"{part.memory_mib}Mi; ask for a larger share, or write a smaller limit"
-            )
+        limit, share = memory_mib.setdefault(name, part.memory_mib), part.memory_mib
+        of = f"of {name} that the claim has"
+        if why := rules.limit_above_share(limit * _MIB, share * _MIB, limit=f"{limit}Mi", share=f"{share}Mi", of=of):
+            raise ClaimError(f"{field}: {why}")
         if part.thread_percentage is None:
             continue
         if percentage is not None and percentage > part.thread_percentage:
@@ -211,7 +207,7 @@ def _parts(devices: Iterable[DeviceRecord], inventory: Inventory) -> dict[str, _
     for device in devices:
         if device.share_id and "memory" in device.consumed:
             of_device.setdefault(device.device, []).append(device)
-    known, found = shares.capacities(inventory.gpus), {}
+    known, found = records.capacities(inventory.gpus), {}
     for name, own in of_device.items():
         asked = sum(device.consumed.get("multiprocessors", 0) for device in own)
         there = known.get(own[0].uuid, {}).get("multiprocessors")

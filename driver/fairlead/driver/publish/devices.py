@@ -5,17 +5,28 @@ overlaps.
 Example: the counter set of an H100 has memory-slice-0 to memory-slice-7, one each. 3g.40gb at 4 consumes memory-slice-4
 to -7, 1g.10gb at 5 consumes memory-slice-5, the whole GPU consumes every counter: the scheduler never allocates two of
 them.
+Devices that are prepared for claims that are gone have a taint until kubelet has unprepared them; where the apiserver drops taints they
+leave the slices, as any device with a taint (slices.py). Example: a claim with 3g.40gb at 4 of gpu-0 was deleted by force. gpu-0 and every
+placement that covers one of the memory slices 4 to 7 have the taint; 1g.10gb at 0 has not.
+
+KnownGpus says which GPUs these are, from one inventory to the next. A GPU that responded once and is lost now stays, to be tainted: claims
+still hold it. A GPU whose MIG devices the driver creates on demand appears unpartitioned whatever MIG devices exist just now: counters say
+to the scheduler what is left of it, so its slice must not change with every claim. Example: two H100s joined by NVLink, and a claim
+creates a MIG device on the first. MIG mode takes NVLink from both ends, but both keep the links of the last inventory without MIG devices,
+and the first is not in MIG mode. Same sequence of inventories in, same inventories out.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
+from fairlead.api import withheld as api
 from fairlead.driver.backend import device_names, geometry
-from fairlead.driver.backend.types import Gpu, MigDevice, MigProfile
+from fairlead.driver.backend.types import Gpu, Inventory, MigDevice, MigPlacement, MigProfile, NvLink
 from fairlead.driver.publish.attributes import GpuAttributes
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import (
@@ -214,3 +225,67 @@ def _tainted(taints: tuple[DeviceTaint, ...]) -> tuple[DeviceTaint, ...]:
     """At most `TAINTS_MAX`, the API's limit; NoExecute first, then by key."""
     order = {"NoExecute": 0, "NoSchedule": 1}
     return tuple(sorted(taints, key=lambda taint: (order.get(taint.effect, 2), taint.key, taint.value))[:TAINTS_MAX])
+
+
+TAINT = DeviceTaint(key=api.RELEASING, effect="NoSchedule")
+
+Span = tuple[int, int] | None
+"""First memory slice and number of them; None: the whole GPU."""
+Spans = Mapping[str, frozenset[Span]]
+"""By the GPU's UUID: what of it is being released."""
+
+
+def tainted(gpu: Gpu, of_gpu: Sequence[Device], releasing: Spans) -> list[Device]:
+    """The devices of a GPU; those that overlap with what is being released have the taint."""
+    held = releasing.get(gpu.uuid, frozenset())
+    if not held:
+        return list(of_gpu)
+    return [with_taints(device, TAINT) if _overlaps(gpu, device.name, held) else device for device in of_gpu]
+
+
+def _overlaps(gpu: Gpu, device: str, held: frozenset[Span]) -> bool:
+    place = device_names.parse(device)
+    if place is None or place.start is None or None in held:
+        return True
+    profiles = (*gpu.mig_profiles, *(mig.profile for mig in gpu.mig_devices))
+    covered = next((geometry.covered(each, place.start) for each in profiles if each.id == place.profile_id), None)
+    if covered is None:
+        return True
+    return any(span is not None and not set(covered).isdisjoint(range(span[0], sum(span))) for span in held)
+
+
+class KnownGpus:
+    def __init__(self, *, dynamic_mig: bool) -> None:
+        self.partitionable: frozenset[str] = frozenset()
+        """UUIDs of the GPUs whose MIG devices are created on demand: each of theirs was created by the driver."""
+        self._dynamic_mig = dynamic_mig
+        self._gpus: dict[str, Gpu] = {}
+        self._links: dict[str, tuple[NvLink | None, str | None]] = {}
+
+    def update(self, inventory: Inventory, *, lost: frozenset[str], own: frozenset[MigPlacement]) -> Inventory:
+        """`lost` are the UUIDs of GPUs that do not respond, `own` the MIG devices that the driver created."""
+        partitionable = _partitionable(inventory, own) if self._dynamic_mig else frozenset()
+        partitioned = frozenset(gpu.uuid for gpu in inventory.gpus if gpu.uuid in partitionable and gpu.mig_devices)
+        if not partitioned:
+            self._links = {gpu.uuid: (gpu.nvlink, gpu.clique) for gpu in inventory.gpus}
+        present = {gpu.uuid: self._unpartitioned(gpu, partitioned) if partitioned else gpu for gpu in inventory.gpus}
+        kept = {uuid: gpu for uuid, gpu in self._gpus.items() if uuid in lost and uuid not in present}
+        self._gpus = present | kept
+        self.partitionable = partitionable | (self.partitionable & kept.keys())
+        gpus = tuple(sorted(self._gpus.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
+        return dataclasses.replace(inventory, gpus=gpus)
+
+    def _unpartitioned(self, gpu: Gpu, partitioned: frozenset[str]) -> Gpu:
+        nvlink, clique = self._links.get(gpu.uuid, (gpu.nvlink, gpu.clique))
+        enabled = False if gpu.uuid in partitioned and gpu.mig_mutable else gpu.mig_enabled
+        return dataclasses.replace(gpu, nvlink=nvlink, clique=clique, mig_enabled=enabled)
+
+
+def _partitionable(inventory: Inventory, own: frozenset[MigPlacement]) -> frozenset[str]:
+    return frozenset(
+        gpu.uuid
+        for gpu in inventory.gpus
+        if gpu.mig_profiles
+        and (gpu.mig_mutable or gpu.mig_enabled)
+        and all((gpu.uuid, mig.profile.id, mig.start) in own for mig in gpu.mig_devices)
+    )

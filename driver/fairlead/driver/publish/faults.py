@@ -6,10 +6,10 @@ does not report recovery actions, the Xid table decides, and only a reboot of th
 Example: Xid 48 needs a reset, and the GPU gets the taint xid=48:NoSchedule. Moments later NVML reports the recovery
 action "reset", and recovery-action=reset:NoSchedule joins it. After the reset NVML reports "none": the second fault
 ends with that poll, the first as soon as it is `RECOVERY_ACTION_LAG_S` old.
+The health of each published device, for kubelet's health stream, follows from the same faults as its taints.
 """
 
-# No `from __future__ import annotations`: msgspec reads the annotations.
-
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
@@ -18,7 +18,7 @@ import msgspec
 from fairlead.api import names
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.types import GpuStatus, Xid
-from fairlead.kube.resource import DeviceTaint
+from fairlead.kube.resource import Device, DeviceTaint
 
 Kind = Literal["gpu-lost", "recovery-action", "xid"]
 # note: no taint. reset: no new pods until the GPU was reset. fatal: its pods are evicted.
@@ -165,3 +165,49 @@ def decode(content: bytes, *, boot_id: str) -> dict[str, tuple[Fault, ...]]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return saved.faults if saved.boot_id == boot_id else {}
+
+
+HealthState = Literal["healthy", "unhealthy", "unknown"]
+
+MESSAGE_MAX = 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceHealth:
+    """One published device. `updated_s` is the time of the poll, in seconds since the epoch."""
+
+    pool: str
+    device: str
+    state: HealthState
+    updated_s: float
+    message: str = ""
+
+
+def device_health(
+    devices: Iterable[Device],
+    statuses: Iterable[GpuStatus],
+    faults: Faults,
+    *,
+    unhealthy: Mapping[str, str],
+    pool: str,
+    now_s: float,
+) -> tuple[DeviceHealth, ...]:
+    """The health of each published device: that of its GPU, and its own (`unhealthy`, message by name).
+
+    Unknown where the GPU's status is not known.
+    """
+    by_uuid = {status.uuid: status for status in statuses}
+    found = []
+    for device in devices:
+        attribute = device.attributes.get("parentUUID") or device.attributes.get("uuid")
+        uuid = attribute.string if attribute is not None and attribute.string else ""
+        status = by_uuid.get(uuid)
+        if is_severe(faults, uuid) or device.name in unhealthy:
+            state: HealthState = "unhealthy"
+        else:
+            state = "healthy" if status is not None and status.responds else "unknown"
+        text = describe(faults, uuid) or unhealthy.get(device.name, "") or (status.message if status else "")
+        found.append(
+            DeviceHealth(pool=pool, device=device.name, state=state, updated_s=now_s, message=text[:MESSAGE_MAX])
+        )
+    return tuple(found)

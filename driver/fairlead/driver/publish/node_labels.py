@@ -21,7 +21,7 @@ from fairlead.api.mig_profiles import MigStrategy, in_resource
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 from fairlead.driver.common import files
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.publish.resource_names import is_single
+from fairlead.driver.publish.attributes import is_single
 from fairlead.kube import timestamps
 from fairlead.kube.limits import Clock
 

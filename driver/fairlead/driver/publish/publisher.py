@@ -11,6 +11,7 @@ then is. No two devices that overlap are written unless their counters are belie
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from random import Random
 from typing import Any
 
 from fairlead.api.withheld import Group
-from fairlead.driver.publish import sync, trial
+from fairlead.driver.publish import keeping, sync
 from fairlead.driver.publish.keeping import SLICES, Keeping
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.driver.publish.sync import Annotations, Gone, Pool, Raw, Write
@@ -35,40 +36,31 @@ class OverlapError(Exception):
     """Slices that must not be written: their builder was not told what the apiserver keeps."""
 
 
+@dataclasses.dataclass(eq=False)
 class Publisher:
     """The slices of one driver on one node. `publish` sets what they should be, `run` syncs until it is cancelled.
 
     `on_write` is called with verb and result of each write.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        driver: str,
-        node_name: str,
-        keeping: Keeping,
-        sync_delay_s: float = 2.0,
-        sleep: Sleep = asyncio.sleep,
-        random: Random | None = None,
-        on_write: Callable[[str, str], None] | None = None,
-        wall: Clock = time.time,
-    ) -> None:
+    client: Client
+    _: dataclasses.KW_ONLY
+    driver: str
+    node_name: str
+    keeping: Keeping
+    sync_delay_s: float = 2.0
+    sleep: Sleep = asyncio.sleep
+    random: Random = dataclasses.field(default_factory=Random)
+    on_write: Callable[[str, str], None] | None = None
+    wall: Clock = time.time
+
+    def __post_init__(self) -> None:
         self.published = asyncio.Event()
         self.synced_at_s: float | None = None
         """When the stored slices last were known to be as desired, in epoch seconds."""
-        self._wall = wall
         self._outdated = True
         self.problem: str | None = "not published yet"
         self.dropped: tuple[str, ...] = ()
-        self._client = client
-        self._driver = driver
-        self._keeping = keeping
-        self._node_name = node_name
-        self._sync_delay_s = sync_delay_s
-        self._sleep = sleep
-        self._random = random or Random()  # noqa: S311 - jitter
-        self._on_write = on_write
         self._backoff = Backoff()
         self._failures = 0
         self._desired: tuple[SliceBody, ...] | None = None
@@ -80,7 +72,7 @@ class Publisher:
         self._wake = asyncio.Event()
         self._delayed_wake: asyncio.Task[None] | None = None
         self._stored: Informer[Raw] = Informer(
-            client, SLICES, fields=f"spec.driver={driver},spec.nodeName={node_name}", sleep=sleep
+            self.client, SLICES, fields=f"spec.driver={self.driver},spec.nodeName={self.node_name}", sleep=self.sleep
         )
 
     def publish(self, slices: Sequence[SliceBody], notes: Annotations | None = None) -> None:
@@ -115,7 +107,7 @@ class Publisher:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._stored.run())
                 group.create_task(self._sync_loop())
-                group.create_task(self._keeping.run(self._wake.set))
+                group.create_task(self.keeping.run(self._wake.set))
         finally:
             stop()
             if self._delayed_wake is not None:
@@ -130,9 +122,9 @@ class Publisher:
                 await self._sync()
             except errors.ApiError as error:
                 self._outdated = True
-                delay = self._backoff.delay(self._failures, self._random)
+                delay = self._backoff.delay(self._failures, self.random)
                 self._failures += 1
-                self.problem = f"ResourceSlices of node {self._node_name}: {error}"
+                self.problem = f"ResourceSlices of node {self.node_name}: {error}"
                 level = logging.WARNING if error.transient or isinstance(error, errors.Conflict) else logging.ERROR
                 log.log(level, "%s (attempt %d, next in %.1f s)", self.problem, self._failures, delay)
                 self._wake_in(delay)
@@ -146,19 +138,19 @@ class Publisher:
     async def _sync(self) -> None:
         if self._desired is None:
             return
-        if self._keeping.due:
-            await self._keeping.ask()  # other slices may be desired after it
+        if self.keeping.due:
+            await self.keeping.ask()  # other slices may be desired after it
         self._outdated = False
         writes = self._plan()
         if any(write.verb == "create" for write in writes):
             # The owner's UID is read each time: a Node that was deleted and recreated has another.
-            node = await self._client.get(NODES, self._node_name)
+            node = await self.client.get(NODES, self.node_name)
             writes = self._plan(node.metadata.uid)
         desired = self._desired
         for write in writes:
             if lost := await self._write(write, desired):
                 self._outdated = True
-                self._keeping.lost(lost)
+                self.keeping.lost(lost)
                 self._wake.set()
                 return
         if writes:
@@ -166,20 +158,20 @@ class Publisher:
             log.info("published %d devices in %d slices", devices, len(desired), extra={"writes": len(writes)})
         self.problem = None
         self.published.set()
-        self.confirm(self._wall())
+        self.confirm(self.wall())
 
     def _plan(self, node_uid: str = "") -> list[Write]:
         assert self._desired is not None
         bodies = [sync.to_json(body) for body in self._desired]
-        if self._keeping.found.kept.counters is None and any(sync.overlapping(body) for body in bodies):
-            raise OverlapError(f"devices of node {self._node_name} overlap, and the apiserver does not keep counters")
+        if self.keeping.found.kept.counters is None and any(sync.overlapping(body) for body in bodies):
+            raise OverlapError(f"devices of node {self.node_name} overlap, and the apiserver does not keep counters")
         annotations = {**self._notes, **self._annotations}
         return sync.plan(
             self._pool(node_uid), self._desired, self._stored.all(), self._accepted, annotations, self._written
         )
 
     def _pool(self, node_uid: str = "") -> Pool:
-        return Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node_uid)
+        return Pool(driver=self.driver, name=self.node_name, node_name=self.node_name, node_uid=node_uid)
 
     async def _write(self, write: Write, desired: Sequence[SliceBody]) -> frozenset[Group]:
         """What the stored slice lost of what is published by it."""
@@ -193,13 +185,13 @@ class Publisher:
                     await self._delete(write.object)
                     stored = None
                 case "update":
-                    stored = await self._client.replace(SLICES, write.object)
+                    stored = await self.client.replace(SLICES, write.object)
                 case "create":
-                    stored = await self._client.create(SLICES, write.object)
+                    stored = await self.client.create(SLICES, write.object)
         except errors.ApiError as error:
             self._count(write.verb, "error")
             if isinstance(error, errors.Invalid):
-                self._keeping.due = True  # counters have another layout since the apiserver is another
+                self.keeping.due = True  # counters have another layout since the apiserver is another
             raise
         self._count(write.verb, "ok")
         log.debug("%s ResourceSlice %s", write.verb, metadata.get("name") or metadata.get("generateName"))
@@ -209,16 +201,16 @@ class Publisher:
         return frozenset()
 
     def _count(self, verb: str, result: str) -> None:
-        if self._on_write is not None:
-            self._on_write(verb, result)
+        if self.on_write is not None:
+            self.on_write(verb, result)
 
     async def _delete(self, slice_: Raw) -> None:
         metadata = slice_["metadata"]
         try:
             if metadata.get("finalizers"):
-                freed = await self._client.replace(SLICES, {**slice_, "metadata": {**metadata, "finalizers": []}})
+                freed = await self.client.replace(SLICES, {**slice_, "metadata": {**metadata, "finalizers": []}})
                 metadata = freed["metadata"]
-            await self._client.delete(
+            await self.client.delete(
                 SLICES, metadata["name"], uid=metadata["uid"], resource_version=metadata["resourceVersion"]
             )
         except errors.NotFound:
@@ -231,7 +223,7 @@ class Publisher:
         self._accepted.pop(index, None)
         if sync.normalized(wanted, times_of=kept) == sync.normalized(kept):
             return frozenset()
-        if lost := frozenset(group for group in trial.lost(wanted, kept) if self._keeping.found.kept.has(group)):
+        if lost := frozenset(group for group in keeping.lost(wanted, kept) if self.keeping.found.kept.has(group)):
             return lost
         self._accepted[index] = (sync.normalized(sync.to_json(desired)), sync.normalized(kept))
         dropped = tuple(sync.dropped_fields(wanted, kept))
@@ -246,11 +238,11 @@ class Publisher:
         """One of the slices was written, often by this publisher: then the sync finds nothing to do."""
         self._outdated = True
         if self._delayed_wake is None or self._delayed_wake.done():
-            self._wake_in(self._sync_delay_s)
+            self._wake_in(self.sync_delay_s)
 
     def _wake_in(self, seconds: float) -> None:
         async def wake() -> None:
-            await self._sleep(seconds)
+            await self.sleep(seconds)
             self._wake.set()
 
         if self._delayed_wake is not None:

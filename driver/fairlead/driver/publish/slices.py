@@ -5,28 +5,29 @@ Keeps: same inventory, same slices; at most 64 devices in a slice (the API's lim
 counter sets; devices in numeric order (gpu-2 before gpu-10), because kube-scheduler allocates the first that fits. **Devices that
 overlap are published together only where their counters are kept**, and never in the first slice, which is written last (sync.py).
 What the apiserver would drop is not published: then a device with a taint is withheld, a shared GPU is whole, and one that is cut on
-demand is whole, or withheld while MIG devices of it exist.
+demand is whole, or withheld while MIG devices of it exist. What it keeps is found out by keeping.py; `Kept` never follows from what is
+published.
 Source: k8s.io/api/resource/v1 types.go; NVIDIA's DRA driver.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, TypeVar
 
 from msgspec import structs
 
 from fairlead.api import withheld as api
 from fairlead.api.mig_profiles import MigStrategy
+from fairlead.api.withheld import GROUPS, Group
 from fairlead.driver.backend import device_names
-from fairlead.driver.backend.islands import islands
+from fairlead.driver.backend.links import islands
 from fairlead.driver.backend.types import Gpu, Inventory
-from fairlead.driver.publish import devices, releasing
-from fairlead.driver.publish.attributes import GpuAttributes
-from fairlead.driver.publish.kept import ALL, Kept
-from fairlead.driver.publish.releasing import Spans
-from fairlead.driver.publish.resource_names import resource_names
+from fairlead.driver.publish import devices
+from fairlead.driver.publish.attributes import GpuAttributes, resource_names
+from fairlead.driver.publish.devices import Spans
+from fairlead.kube import releases
 from fairlead.kube.resource import CounterSet, Device, DeviceTaint
 
 DEVICES_PER_SLICE_MAX = 64
@@ -38,6 +39,48 @@ _REASONS: Final[Mapping[str, str]] = {
     api.NO_COUNTERS: "claims have MIG devices of it",
     api.RELEASING: "its claim is gone, and containers that use it are being stopped",
 }
+
+
+# -- what the apiserver keeps -------------------------------------------------------------------------------------------
+
+# "split": counter sets in slices of their own (1.35 and later); "combined": beside the devices that use them (1.34).
+Layout = Literal["split", "combined"]
+
+NEEDS: Final[Mapping[Group, releases.Need]] = {
+    "counters": releases.need("partitionable-devices"),
+    "taints": releases.need("device-taints"),
+    "shares": releases.need("consumable-capacity"),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """`counters`: the layout in which they are kept; None: not at all, so that no two devices may overlap."""
+
+    counters: Layout | None
+    taints: bool
+    shares: bool
+
+    def has(self, group: Group) -> bool:
+        return self.counters is not None if group == "counters" else bool(getattr(self, group))
+
+    def without(self, groups: Collection[Group]) -> Kept:
+        return Kept(
+            counters=None if "counters" in groups else self.counters,
+            taints=self.taints and "taints" not in groups,
+            shares=self.shares and "shares" not in groups,
+        )
+
+    def lacking(self, wanted: Collection[Group]) -> tuple[Group, ...]:
+        return tuple(group for group in GROUPS if group in wanted and not self.has(group))
+
+
+ALL_KEPT: Final = Kept(counters="split", taints=True, shares=True)
+UNKNOWN_KEPT: Final = Kept(counters=None, taints=True, shares=True)
+"""Before anything was found out: no device overlaps. Lost taints and shares show on the first slice that has them."""
+
+
+# -- what is published ----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +150,7 @@ class Facts:
     partitionable: frozenset[str] = frozenset()
     mig_in_use: frozenset[str] = frozenset()
     releasing: Spans = dataclasses.field(default_factory=dict)
-    kept: Kept = ALL
+    kept: Kept = ALL_KEPT
     offer: Offer = Offer()
 
 
@@ -130,7 +173,7 @@ def build(inventory: Inventory, facts: Facts = _NOTHING_MORE) -> PoolSlices:
         if gpu.mig_enabled and not gpu.mig_devices and not (gpu.uuid in offered and gpu.mig_profiles):
             warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
         counter_set, of_gpu = _group(gpu, attributes, facts)
-        group = counter_set, releasing.tainted(gpu, of_gpu, facts.releasing)
+        group = counter_set, devices.tainted(gpu, of_gpu, facts.releasing)
         published, withheld = _parted(group, facts.kept)
         groups.append(published)
         notes |= _noted(gpu, group[1], withheld, facts.reasons.get(gpu.uuid, ""))

@@ -1,19 +1,19 @@
-"""A repair as the driver keeps it on disk, and the taints and annotations that follow from it. Data and pure rules.
+"""A repair as the driver keeps it on disk, and the taints and annotations that follow from it. Data, its file, and pure rules.
 
 Keeps: a GPU that a reset may have touched stays tainted and closed until it was verified; a repair that failed leaves the
-GPU so, and the next one for it knows the MIG layout of before.
+GPU so, and the next one for it knows the MIG layout of before. The file outlives the driver and the node's reboot, which verifies no GPU.
 """
 
-# No `from __future__ import annotations`: msgspec reads the annotations.
-
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from fairlead.api import repair as api
 from fairlead.api.repair import Phase
 from fairlead.driver.backend.types import ComputeMode
-from fairlead.driver.publish.draining import Drain
+from fairlead.driver.common import files
+from fairlead.driver.publish.monitor import Drain
 from fairlead.kube import timestamps
 
 # How long the outcome is shown.
@@ -132,3 +132,30 @@ def encode(repairs: Repairs) -> bytes:
 def decode(content: bytes) -> dict[str, Repair]:
     """Raises msgspec.DecodeError or RecursionError."""
     return msgspec.json.decode(content, type=_Saved).repairs
+
+
+BYTES_MAX = 1 << 20
+
+
+class StoreError(Exception):
+    """The file cannot be read: what it says of half repaired GPUs is not known."""
+
+
+class RepairStore:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> dict[str, Repair]:
+        """Raises StoreError, rather than to forget a repair."""
+        try:
+            return decode(files.read(self._path, bytes_max=BYTES_MAX))
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StoreError(
+                f"{self._path}: cannot be read ({error}); look at the node's GPUs, then remove the file"
+            ) from error
+
+    def save(self, repairs: Repairs) -> None:
+        """Durable when it returns. Raises OSError."""
+        files.write(self._path, encode(repairs))

@@ -9,17 +9,17 @@ a metric. The cluster does without this feature where the driver may not write: 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any, Final, Literal
 
-from fairlead.driver.prepare.claim_consumers import Fetch
+from fairlead.driver.prepare.orphans import Fetch
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.usage.sampler import Sampler
-from fairlead.driver.usage.schedule import Rates, Schedule, Usages
+from fairlead.driver.usage.sampler import Rates, Sampler, Schedule, Usages
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.device_usage import usage_of
@@ -39,37 +39,27 @@ _ADVICE: Final[Mapping[str, str]] = {
 LOG_EVERY_S: Final = 3600.0
 
 
+@dataclasses.dataclass(eq=False)
 class UsageWriter:
     """`step` does what is due, `run` every `interval_s`. `count` is called with the result of each write.
 
     `fetch` reads a claim; it raises ApiError. Claims with a record at the first step are those of the process before.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        sampler: Sampler,
-        records: RecordCache,
-        *,
-        fetch: Fetch,
-        count: Callable[[Result], None],
-        rates: Rates | None = None,
-        interval_s: float = 5.0,
-        wall: Clock = time.time,
-        sleep: Sleep = asyncio.sleep,
-        random: Random | None = None,
-    ) -> None:
-        self._client = client
-        self._sampler = sampler
-        self._records = records
-        self._fetch = fetch
-        self._count = count
-        self._rates = rates or Rates()
-        self._schedule = Schedule(self._rates)
-        self._interval_s = interval_s
-        self._wall = wall
-        self._sleep = sleep
-        self._random = random or Random()  # noqa: S311 - spreads requests
+    client: Client
+    sampler: Sampler
+    records: RecordCache
+    _: dataclasses.KW_ONLY
+    fetch: Fetch
+    count: Callable[[Result], None]
+    rates: Rates = dataclasses.field(default_factory=Rates)
+    interval_s: float = 5.0
+    wall: Clock = time.time
+    sleep: Sleep = asyncio.sleep
+    random: Random = dataclasses.field(default_factory=Random)
+
+    def __post_init__(self) -> None:
+        self._schedule = Schedule(self.rates)
         self._unread: set[str] | None = None
         self._read_again_s = 0.0
         self._pause_s = 0.0
@@ -80,49 +70,49 @@ class UsageWriter:
             try:
                 await self.step()
             except Exception:  # nothing of this may end the driver
-                log.exception("the usage of devices could not be written; tried again in %g s", self._interval_s)
-            await self._sleep(self._interval_s)
+                log.exception("the usage of devices could not be written; tried again in %g s", self.interval_s)
+            await self.sleep(self.interval_s)
 
     async def step(self) -> None:
         """Read what the process before wrote, then write what is due."""
-        now_s = self._wall()
-        prepared = {record.uid: record for record in self._records.all() if record.state == "prepared"}
+        now_s = self.wall()
+        prepared = {record.uid: record for record in self.records.all() if record.state == "prepared"}
         if self._unread is None:
             self._unread = set(prepared)
             # After an update of all drivers, not all at once.
-            self._read_again_s = now_s + self._random.random() * self._rates.spread_s
+            self._read_again_s = now_s + self.random.random() * self.rates.spread_s
         self._unread &= prepared.keys()
         self._schedule.seen(prepared, now_s)
-        if self._unread and not now_s < self._read_again_s <= now_s + self._rates.refresh_s:
+        if self._unread and not now_s < self._read_again_s <= now_s + self.rates.refresh_s:
             for uid in sorted(self._unread):
                 if not await self._resume(prepared[uid]):
                     break
         for uid in sorted(prepared.keys() - self._unread):
-            now_s = self._wall()
-            if now_s < self._pause_s <= now_s + 2 * self._rates.refresh_s:
+            now_s = self.wall()
+            if now_s < self._pause_s <= now_s + 2 * self.rates.refresh_s:
                 return
-            usages = self._sampler.usages(uid, now_s)
-            record = self._records.get(uid)  # now: it may have been unprepared during the write before
+            usages = self.sampler.usages(uid, now_s)
+            record = self.records.get(uid)  # now: it may have been unprepared during the write before
             if record is not None and record.state == "prepared" and self._schedule.due(uid, usages, now_s):
                 await self._write(record, usages)
 
     async def _resume(self, record: ClaimRecord) -> bool:
         """False when the apiserver does not answer; then it is tried again."""
         assert self._unread is not None
-        now_s = self._wall()
+        now_s = self.wall()
         try:
-            claim = await self._fetch(record.namespace, record.name)
+            claim = await self.fetch(record.namespace, record.name)
         except errors.NotFound:
             written: Usages = {}
         except errors.ApiError as error:
             self._log("read", f"{record}: what was written of its devices cannot be read: {error}")
-            self._read_again_s = now_s + self._rates.spread_s * (0.5 + self._random.random())
+            self._read_again_s = now_s + self.rates.spread_s * (0.5 + self.random.random())
             return False
         else:
             written = usage_of(claim) if claim.metadata.uid == record.uid else {}
         self._unread.discard(record.uid)
         if written:
-            self._sampler.resume(record.uid, written, now_s)
+            self.sampler.resume(record.uid, written, now_s)
             last_s = min(now_s, max(usage.sampled_at_s for usage in written.values()))
             self._schedule.wrote(record.uid, written, last_s)
         return True
@@ -131,7 +121,7 @@ class UsageWriter:
         result: Result = "ok"
         problem: errors.ApiError | None = None
         try:
-            await self._client.patch(
+            await self.client.patch(
                 raw(RESOURCE_CLAIMS),
                 record.name,
                 body(record, usages),
@@ -149,12 +139,12 @@ class UsageWriter:
             result, problem = _refusal(error), error
         except errors.ApiError as error:
             result, problem = "error", error
-        now_s = self._wall()
-        self._count(result)
+        now_s = self.wall()
+        self.count(result)
         if problem is None:
             self._schedule.wrote(record.uid, usages, now_s)
             return
-        wait_s = _WAIT_S[result] * (0.5 + self._random.random())
+        wait_s = _WAIT_S[result] * (0.5 + self.random.random())
         self._schedule.postpone(record.uid, now_s + wait_s)
         if result in {"forbidden", "error"}:  # the next claim would fare no better
             self._pause_s = now_s + wait_s
@@ -162,7 +152,7 @@ class UsageWriter:
 
     def _log(self, kind: str, message: str) -> None:
         """One line per kind and hour; a claim that is gone is no problem."""
-        now_s = self._wall()
+        now_s = self.wall()
         if kind in self._logged and 0 <= now_s - self._logged[kind] < LOG_EVERY_S:
             return
         self._logged[kind] = now_s

@@ -6,26 +6,20 @@ changes with every step of the search.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from fairlead.api import names
-from fairlead.engine.inventory import ordinals
-from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.inventory.models import model_of
+from fairlead.engine.allocator.requests import DeviceFilter
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Consumption
+from fairlead.engine.inventory.models import Model, mig_share, model_of
 from fairlead.engine.inventory.nodes import tolerated
-from fairlead.engine.types.amounts import consumption
+from fairlead.engine.inventory.pool import NodeDevices, number_ordinals
+from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.types.reasons import Rejection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from fairlead.engine.allocator.requests import DeviceFilter
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Consumption
-    from fairlead.engine.inventory.models import Model
-    from fairlead.engine.inventory.node_devices import NodeDevices
-    from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
+from fairlead.engine.types.values import consumption
+from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 512  # filters per node
 
@@ -48,7 +42,6 @@ class Candidates:
 
     @property
     def models(self) -> frozenset[Model]:
-        """The models of these devices, computed when first read."""
         if self._models is None:
             self._models = frozenset(map(model_of, self.devices))
         return self._models
@@ -78,7 +71,7 @@ def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) ->
 def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = Candidates()
     if any(name == names.ORDINAL for name, _ in wanted.aligned):
-        ordinals.number(node)
+        number_ordinals(node)
     kept: list[Device] = []
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"

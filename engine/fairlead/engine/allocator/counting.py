@@ -12,21 +12,16 @@ Example: 4 of 10 requests take only GPUs of one kind, of which 3 are free: 4 > 3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from fairlead.engine.allocator.constraints import Constraint
-from fairlead.engine.allocator.requests import RESULTS_MAX
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import RESULTS_MAX, CompiledRequest
+from fairlead.engine.allocator.search_space import Constraint, Key, SearchSpace
 from fairlead.engine.inventory.counters import group_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.allocator.search_space import Key, SearchSpace
-    from fairlead.engine.inventory.device import Device, Value
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.types.amounts import Amount
+from fairlead.engine.inventory.device import Device, Value
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.types.values import Amount
 
 Amounts = dict[tuple[str, str], "Amount"]  # by kind and name of what is taken
 DEVICES = ("devices", "")
@@ -178,7 +173,6 @@ class Counting:
 
 
 def counted_out(space: SearchSpace) -> bool:
-    """Whether counting alone shows that the search finds nothing."""
     return Counting(space).too_much()
 
 

@@ -6,25 +6,21 @@ Raises InvalidClaimError, with claim, field, value and next step, for a claim th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.cel import CompileError, compile_selector, load_fault
 from fairlead.cel.devices.requests import device_requests, expressions
-from fairlead.engine.types.amounts import amount
+from fairlead.engine.inventory.device import Values
+from fairlead.engine.inventory.models import Model
+from fairlead.engine.types.gangs import ClaimRequest
+from fairlead.engine.types.values import Amount, amount
+from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 from fairlead.kube.spec_key import spec_key
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fairlead.engine.inventory.device import Values
-    from fairlead.engine.inventory.models import Model
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import ClaimRequest
-    from fairlead.kube import resource
-
-ALIGNED_MAX = 4096  # aligned claims that are remembered
+DERIVED_MAX = 16_384  # claims with restrictions that are remembered
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize
 
 
@@ -66,6 +62,10 @@ class CompiledRequest:
     admin: bool
 
 
+Alternatives = tuple[CompiledRequest, ...]
+"""Of one request, best first."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConstraintSpec:
     attribute: str
@@ -94,7 +94,7 @@ class Aligned(NamedTuple):
 class CompiledClaim:
     """A claim to allocate. `alternatives` has one entry per request, best first inside it. Compared by identity."""
 
-    alternatives: tuple[tuple[CompiledRequest, ...], ...]
+    alternatives: tuple[Alternatives, ...]
     constraints: tuple[ConstraintSpec, ...]
     spec: resource.ResourceClaimSpec
     # One request of an exact count without constraints: allocated without a search.
@@ -116,9 +116,7 @@ class Compiler:
         self.size_bytes = 0
         """Of the specs that are known, as JSON."""
         self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
-        self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
-        self._of_models: dict[tuple[CompiledClaim, tuple[Model | None, ...]], CompiledClaim] = {}
-        self._aligned: dict[tuple[CompiledClaim, tuple[Aligned, ...]], CompiledClaim] = {}
+        self._known_derived: dict[tuple[CompiledClaim, object], CompiledClaim] = {}
 
     @property
     def known(self) -> int:
@@ -150,55 +148,50 @@ class Compiler:
         """The same claim without devices that one of these selectors selects, and without its first `skip` alternatives."""
         if not banned and not skip:
             return claim
-        key = (claim, banned, skip)
-        found = self._restricted.get(key)
-        if found is None:
-            alternatives = tuple(
-                tuple(
-                    replace(request, filter=replace(request.filter, banned=banned))
-                    for request in of_request[min(skip, len(of_request) - 1) :]
-                )
-                for of_request in claim.alternatives
-            )
-            found = self._restricted[key] = replace(claim, alternatives=alternatives)
-        return found
+
+        def left(_: int, alternatives: Alternatives) -> Alternatives:
+            return tuple(_filtered(each, banned=banned) for each in alternatives[min(skip, len(alternatives) - 1) :])
+
+        return self._derived(claim, ("without", banned, skip), left)
 
     def of_models(self, claim: CompiledClaim, models: tuple[Model | None, ...]) -> CompiledClaim:
         """The same claim with devices of one model for each of its requests; None: of any."""
         if not any(models):
             return claim
-        found = self._of_models.get((claim, models))
-        if found is None:
-            alternatives = tuple(
-                of_request
-                if model is None
-                else tuple(replace(each, filter=replace(each.filter, model=model)) for each in of_request)
-                for of_request, model in zip(claim.alternatives, models, strict=True)
-            )
-            found = self._of_models[claim, models] = replace(claim, alternatives=alternatives)
-        return found
+
+        def of_model(number: int, alternatives: Alternatives) -> Alternatives:
+            model = models[number]
+            return alternatives if model is None else tuple(_filtered(each, model=model) for each in alternatives)
+
+        return self._derived(claim, ("models", models), of_model)
 
     def aligned(self, claim: CompiledClaim, aligned: tuple[Aligned, ...]) -> CompiledClaim:
         """The same claim with devices that are aligned so; alternatives with other counts are left out."""
-        found = self._aligned.get((claim, aligned))
-        if found is None:
-            if len(self._aligned) >= ALIGNED_MAX:
-                self._aligned.clear()
-            by_request: dict[str, list[Aligned]] = {}
-            for each in aligned:
-                by_request.setdefault(each.request, []).append(each)
-            alternatives = tuple(
-                tuple(
-                    _aligned(each, of)
-                    for each in of_request
+
+        def so(_: int, alternatives: Alternatives) -> Alternatives:
+            of = [each for each in aligned if each.request == alternatives[0].request]
+            only = tuple([(each.attribute, each.values) for each in of])
+            return (
+                alternatives
+                if not of
+                else tuple(
+                    _filtered(each, aligned=only)
+                    for each in alternatives
                     if each.all or all(one.devices in {None, each.count} for one in of)
                 )
-                if (of := by_request.get(of_request[0].request))
-                else of_request
-                for of_request in claim.alternatives
             )
-            found = replace(claim, alternatives=alternatives, plain=False, aligned=aligned)
-            self._aligned[claim, aligned] = found
+
+        return self._derived(claim, ("aligned", aligned), so, plain=False, aligned=aligned)
+
+    def _derived(
+        self, claim: CompiledClaim, how: object, alter: Callable[[int, Alternatives], Alternatives], **more: Any
+    ) -> CompiledClaim:
+        found = self._known_derived.get((claim, how))
+        if found is None:
+            if len(self._known_derived) >= DERIVED_MAX:
+                self._known_derived.clear()
+            altered = tuple(alter(number, each) for number, each in enumerate(claim.alternatives))
+            found = self._known_derived[claim, how] = replace(claim, alternatives=altered, **more)
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
@@ -270,9 +263,8 @@ class Compiler:
         )
 
 
-def _aligned(request: CompiledRequest, aligned: list[Aligned]) -> CompiledRequest:
-    only = tuple([(each.attribute, each.values) for each in aligned])
-    return replace(request, filter=replace(request.filter, aligned=only))
+def _filtered(request: CompiledRequest, **more: Any) -> CompiledRequest:
+    return replace(request, filter=replace(request.filter, **more))
 
 
 def _texts(selectors: tuple[resource.DeviceSelector, ...], path: str) -> tuple[str, ...]:

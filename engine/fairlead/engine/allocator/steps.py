@@ -20,8 +20,6 @@ PART_MIN = 2_000  # steps that a namespace has when the others have used up the 
 
 @dataclass(slots=True)
 class StepPool:
-    """Steps of all namespaces together, in one decision."""
-
     left: int
 
 
@@ -42,7 +40,6 @@ class StepAccount:
             self.pool.left -= steps
 
     def exhausted(self) -> bool:
-        """Whether there are none left."""
         if self.most is None or self.used <= min(PART_MIN, self.most):
             return False
         return self.used > self.most or (self.pool is not None and self.pool.left < 0)
@@ -112,5 +109,4 @@ class StepAccounts:
         return self.payer
 
     def budget(self, steps: int) -> StepBudget:
-        """The budget of one gang's searches."""
         return StepBudget(steps, account=self.payer)

@@ -1,21 +1,108 @@
-"""Sums of what was counted on the nodes for one kind of request, kept up to date as nodes change.
+"""Sums of what was counted on the nodes for one kind of request, and the gangs that hold most of it, kept up to date as nodes change.
 
-Example: of 500 nodes two have changed since the last decision: their former counts are subtracted, their new ones added.
+Example: of 500 nodes two have changed since the last decision: their former counts are subtracted, their new ones added. One of 500 running
+gangs has ended: its claim is taken off its gang's sum, and the eight largest are read off the order that the sums are kept in.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any, NamedTuple, TypeVar
 
-from fairlead.engine.explain.largest_holders import UNKNOWN, LargestHolders
+from fairlead.engine.explain.nodes import NodeRefusals
+from fairlead.engine.inventory.changes import ChangeLog
+from fairlead.engine.placement.model import CandidateNode
 from fairlead.engine.types.reasons import Holder, Rejection
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sized
+Owner = tuple[str, str]  # gang, queue
+UNKNOWN: Owner = ("", "")
 
-    from fairlead.engine.explain.largest_holders import ClaimOwners, Owner
-    from fairlead.engine.explain.node_refusals import NodeRefusals
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
+
+class ClaimOwners(NamedTuple):
+    """The owners of claims by UID, and the log of those of which the owner may have changed."""
+
+    by_claim: Mapping[str, Owner]
+    changes: ChangeLog[str]
+
+
+class LargestHolders:
+    """The largest holders of the devices that `holders` counts by claim UID, a mapping that others keep up to date. Memory only."""
+
+    def __init__(self, holders: Mapping[str, int]) -> None:
+        self._holders = holders
+        self._stale: set[str] | None = None  # UIDs of claims whose devices may have changed; None: all
+        self._owners: ClaimOwners | None = None
+        self._cursor = 0  # of the log of owners
+        self._counted: dict[str, tuple[Owner, int]] = {}  # by claim UID
+        self._sums: dict[Owner, int] = {}
+        self._order: dict[int, list[Owner]] = {}  # by number of devices: sorted
+
+    def changed(self, uid: str) -> None:
+        """The claim holds more or fewer of the devices than before."""
+        if self._stale is not None:
+            self._stale.add(uid)
+            if len(self._stale) > len(self._counted) + 1000:
+                self._stale = None
+
+    def largest(self, count: int, owners: ClaimOwners, more: Mapping[Owner, int]) -> list[tuple[int, Owner]]:
+        """So many of them with their devices, most first, then by name; `more` are devices that only this answer counts, negative where
+        it counts fewer.
+        """
+        self._catch_up(owners)
+        sums = ((owner, self._sums.get(owner, 0) + devices) for owner, devices in more.items())
+        found = [(-devices, owner) for owner, devices in sums if devices > 0]
+        wanted = count + len(found)
+        for devices in sorted(self._order, reverse=True):
+            if len(found) >= wanted:
+                break
+            for owner in self._order[devices]:
+                if owner not in more:
+                    found.append((-devices, owner))
+                    if len(found) >= wanted:
+                        break
+        return [(-devices, owner) for devices, owner in heapq.nsmallest(count, found)]
+
+    def _catch_up(self, owners: ClaimOwners) -> None:
+        given = None if self._owners is None else self._owners.changes
+        handed = owners.changes.since(self._cursor) if given is owners.changes else None
+        self._owners, self._cursor = owners, owners.changes.cursor
+        stale: Iterable[str]
+        if handed is None or self._stale is None:
+            self._counted.clear()
+            self._sums.clear()
+            self._order.clear()
+            stale = self._holders
+        else:
+            stale = self._stale.union(handed)
+        for uid in stale:
+            self._count(uid, owners)
+        self._stale = set()
+
+    def _count(self, uid: str, owners: ClaimOwners) -> None:
+        before, devices = self._counted.pop(uid, None), self._holders.get(uid, 0)
+        now = (owners.by_claim.get(uid, UNKNOWN), devices) if devices else None
+        if now is not None:
+            self._counted[uid] = now
+        if now == before:
+            return
+        if before is not None:
+            self._add(before[0], -before[1])
+        if now is not None:
+            self._add(*now)
+
+    def _add(self, owner: Owner, devices: int) -> None:
+        before = self._sums.pop(owner, 0)
+        if before:
+            level = self._order[before]
+            del level[bisect_left(level, owner)]
+            if not level:
+                del self._order[before]
+        if before + devices:
+            self._sums[owner] = before + devices
+            insort(self._order.setdefault(before + devices, []), owner)
+
 
 K = TypeVar("K", bound="Sized")
 
@@ -25,22 +112,6 @@ KINDS_MIN = 4  # kinds of request whose results are kept in any case
 
 class RequestCounts:
     """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
-
-    __slots__ = (
-        "away",
-        "best",
-        "cluster",
-        "detail",
-        "devices",
-        "elsewhere",
-        "free",
-        "full",
-        "holders",
-        "incomplete",
-        "nodes",
-        "removed",
-        "shown",
-    )
 
     def __init__(self) -> None:
         self.devices = 0
@@ -59,7 +130,6 @@ class RequestCounts:
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
 
     def add(self, node: CandidateNode, counts: NodeCounts, refusals: NodeRefusals) -> None:
-        """The counts of one node."""
         if node not in refusals.willing:
             self.full += counts.free if node in refusals.full else 0
             self.away += counts.free if node in refusals.away else 0
@@ -113,8 +183,6 @@ class NodeCounts:
 
 class ClusterCounts:
     """The sum of all nodes' counts for one kind of request, kept by change. Memory only."""
-
-    __slots__ = ("cursor", "details", "devices", "free", "holders", "largest", "nodes", "removed", "special")
 
     def __init__(self) -> None:
         self.cursor = -1  # of the log of changed nodes

@@ -7,31 +7,24 @@ Changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from fairlead.engine.allocator.requests import CompiledRequest
 from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
-from fairlead.engine.explain.node_refusals import NodeRefusals
-from fairlead.engine.explain.node_room import NodeRoom
+from fairlead.engine.explain.nodes import NodeRefusals, NodeRoom
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 from fairlead.engine.types.reasons import Rejection, RequestShortage
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-
 
 NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
 class CountCaches:
-    """What is kept from one decision to the next, of the nodes of one snapshot."""
-
     def __init__(self) -> None:
         self.known = KnownCounts()
         self.room = NodeRoom()

@@ -1,45 +1,29 @@
 """From a failed placement to a Reason: how many devices each rejection removed, which gangs hold the rest, what would change it.
 
 Explaining reads every node, so it is done once per decision and kind of gang. Changes nothing. Counts are as of the end of
-the decision: the gangs admitted in it count as holders. `counts` counts, `messages` makes the sentences.
+the decision: the gangs admitted in it count as holders. `counts` counts, `messages` makes the sentences; `explanation` is the reason as
+Gang status keeps it, in parts with bounded lengths.
 """
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
-from fairlead.engine.types.gangs import RefusedNode
+from fairlead.engine.explain.count_sums import ClaimOwners, RequestCounts
+from fairlead.engine.explain.counts import NO_DEVICES, CountCaches, ShortageCounter
+from fairlead.engine.explain.node_kinds import Misfit
+from fairlead.engine.explain.rules import GangRules
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import NodeSnapshot, PlacementResult
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.types.gangs import GangRequest, RefusedNode
+from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import Code, LevelShortage, PreemptionBlocker, Reason
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from fairlead.engine.explain.count_sums import RequestCounts
-    from fairlead.engine.explain.counts import CountCaches
-    from fairlead.engine.explain.largest_holders import ClaimOwners
-    from fairlead.engine.explain.levels import LevelCounter
-    from fairlead.engine.explain.node_kinds import Misfit
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Reservation
-
 HOLDERS_MAX = 8
-
-
-class RuleCounter(Protocol):
-    """Of gangs that have a place and none under a rule of their own."""
-
-    def missing(self, gang: GangRequest, units: Sequence[PlacementUnit], *, ever: bool | None) -> str: ...
-
-
-NO_RULES: Mapping[str, RuleCounter] = MappingProxyType({})
 
 
 class Explainer:
@@ -56,13 +40,10 @@ class Explainer:
         owners: ClaimOwners,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
-        levels: LevelCounter | None = None,
-        rules: Mapping[str, RuleCounter] = NO_RULES,
+        rules: GangRules | None = None,
     ) -> None:
-        """`rules`: by annotation, what tells which devices there are under its rule."""
         self._node_snapshot = node_snapshot
         self._ledger = ledger
-        self._levels = levels
         self._rules = rules
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
@@ -111,13 +92,12 @@ class Explainer:
             refused = [each for each in gang.refused if any(node.name == each.node for node in willing)]
             more = (*nodes, *result.beside, *messages.refused_nodes(refused))
             nodes = tuple(sorted(more, key=lambda each: each.need))
-        levels = () if self._levels is None else self._levels.shortages(gang, units)
+        levels = () if self._rules is None else self._rules.shortages(gang, units)
         wanted = _count(unit, units)
         refined = code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
-        counter = self._rules.get(result.rule)
-        rule = "" if counter is None else counter.missing(gang, units, ever=ever)
+        rule = "" if self._rules is None else self._rules.missing(result.rule, gang, units, ever=ever)
         known, short = len(self._node_snapshot.all), _decisive(levels)
         evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, rule)
         return Reason(
@@ -154,3 +134,35 @@ def _decisive(levels: Sequence[LevelShortage]) -> LevelShortage | None:
     """Where several levels are named, the innermost that is required and has too little room. One alone is told in the details."""
     required = (each for each in reversed(levels) if each.required and each.short)
     return next(required, None) if len(levels) > 1 or any(each.subgroups for each in levels) else None
+
+
+PARTS_MAX = 16
+LINE_MAX = 1024
+MESSAGE_MAX = 4096
+
+
+def explanation(reason: Reason) -> dict[str, Any]:
+    """The parts that say something; `status.why` of a Gang."""
+    near = reason.near_miss if reason.near_miss is not None and reason.near_miss.informative else None
+    details = [str(part) for part in (reason.limit, near) if part is not None]
+    details += [str(level) for level in reason.levels]
+    details += [str(request) for request in reason.requests]
+    details += [f"ruled out {node}" for node in reason.nodes]
+    holders = [
+        {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
+        for holder in reason.holders[:PARTS_MAX]
+    ]
+    parts: dict[str, Any] = {
+        "message": reason.message[:MESSAGE_MAX],
+        "advice": reason.advice[:LINE_MAX],
+        "couldEverFit": reason.could_ever_fit,
+        "details": _lines(details),
+        "holders": holders,
+        "blockers": _lines([blocker.explained for blocker in reason.blockers]),
+    }
+    return {key: value for key, value in parts.items() if value not in ("", None, [])}
+
+
+def _lines(texts: list[str]) -> list[str]:
+    kept = texts if len(texts) <= PARTS_MAX else [*texts[: PARTS_MAX - 1], f"and {len(texts) - PARTS_MAX + 1} more"]
+    return [text[:LINE_MAX] for text in kept]

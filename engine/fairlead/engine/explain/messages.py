@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from fairlead.api import names
 from fairlead.api.texts import counted
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.explain.count_sums import RequestCounts
+from fairlead.engine.explain.counts import Shortages
+from fairlead.engine.explain.node_kinds import Misfit
+from fairlead.engine.placement.model import PlacementResult
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.types.gangs import GangRequest, RefusedNode
+from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import (
     Code,
     LevelShortage,
@@ -20,17 +27,6 @@ from fairlead.engine.types.reasons import (
     RequestShortage,
 )
 from fairlead.kube import timestamps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.explain.count_sums import RequestCounts
-    from fairlead.engine.explain.counts import Shortages
-    from fairlead.engine.explain.node_kinds import Misfit
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import GangRequest, RefusedNode
-    from fairlead.engine.types.plan import Reservation
 
 NEEDS_MAX = 3  # of what rules nodes out, that a message names
 NODES_NAMED = 3
@@ -73,7 +69,6 @@ def code_of(
 
 
 def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
-    """The request with the fewest devices for its count."""
     return min(shortages, key=lambda each: each.per_node_best / each.wanted)
 
 

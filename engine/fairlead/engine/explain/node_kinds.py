@@ -10,23 +10,19 @@ with pool=h1000 no kind takes it. With hostname=a, a node's name, it lacks devic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
 from fairlead.engine.inventory.nodes import NodeInfo
-from fairlead.engine.placement.candidate_nodes import CandidateNode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.pod_needs import Constraints, PodNeeds
-    from fairlead.engine.types.settings import Autoscaling, NodeTemplate
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+from fairlead.engine.queues.charges import Charges
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.pods import Constraints, PodNeeds
+from fairlead.engine.types.settings import Autoscaling, NodeTemplate
 
 SHAPES_MAX = 64  # of one gang that are looked at
 KEPT_MAX = 2_000_000  # nodes, over all kinds of requests and constraints that are remembered

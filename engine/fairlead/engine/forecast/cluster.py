@@ -7,22 +7,16 @@ on the tables of a snapshot, which must not be read or changed otherwise meanwhi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from fairlead.engine.inventory.allocated import AllocatedClaim
-from fairlead.engine.types.gangs import RunningGang, RunningMember, RunningSequence
-from fairlead.engine.types.neighbours import PodIdentity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Admission
-    from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember, RunningSequence
+from fairlead.engine.types.plan import Admission
+from fairlead.engine.types.pods import PodIdentity, PodNeeds
 
 
 class SimulatedCluster:
@@ -42,7 +36,6 @@ class SimulatedCluster:
         self.restore()
 
     def restore(self) -> None:
-        """Put everything back as the snapshot has it."""
         for uid, claim in self._claims.items():
             if claim is None:
                 self._inventory.drop_claim(uid)
@@ -142,7 +135,6 @@ class SimulatedCluster:
             self._drop(gang)
 
     def release(self, device: Device) -> None:
-        """Its node has released it."""
         self._released.append(device)
         self._inventory.set_releasing(device, False)
 

@@ -3,32 +3,96 @@
 A forecast, no promise: run times are drawn, and so is what will be submitted later; `Calibration` corrects it by how far earlier
 forecasts were off. The budget bounds what it costs: first the simulation gets coarser, then its horizon nearer, then there are
 fewer samples; the result says so. With the budget unused up the same arguments give the same result.
+Forecasts, what-if and Gang status all go by `no_time` and `GangForecast.within`, what is known for certain: no time for a gang that cannot
+start, none before or after a known end. A simulation looks at a cluster of a minute ago, and the reason of the gang is newer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, exp, floor, inf, log, sqrt
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
-from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
 from fairlead.engine.forecast.calibration import NOT_CALIBRATED, Calibration
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.gang_forecast import GangForecast, goes_at, no_time
-from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.forecast.run_times import Draws, RunTimes
+from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation
+from fairlead.engine.forecast.submissions import Submissions
 from fairlead.engine.plan.decide import Engine
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.plan import Waiting
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import timestamps
 
-if TYPE_CHECKING:
-    from fairlead.engine.forecast.run_times import RunTimes
-    from fairlead.engine.forecast.simulation import Sample
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import RunningGang
-    from fairlead.engine.types.plan import Waiting
+
+@dataclass(frozen=True, slots=True)
+class CpuBudget:
+    """`total_s`, in the measure of `spent_s`: seconds of CPU since the call."""
+
+    total_s: float = inf
+    spent_s: Callable[[], float] = lambda: 0.0
+
+    def over(self, end_s: float) -> bool:
+        return self.spent_s() > end_s
+
+
+NO_BUDGET = CpuBudget()  # without bounds
+
+
+@dataclass(frozen=True, slots=True)
+class GangForecast:
+    """`p50`, `p90`: unix seconds by which it starts with that probability; None: beyond the horizon. `never`: it cannot start at all."""
+
+    p50: float | None
+    p90: float | None
+    because: str
+    never: bool = False
+    raw: tuple[float | None, float | None] = (None, None)  # the two before they were calibrated
+
+    def within(self, waiting: Waiting) -> GangForecast:
+        """As this one where what is known of the gang allows its times."""
+        found = no_time(waiting.reason)
+        if found is not None:
+            return found
+        return _not_beyond(_not_before(self, waiting.reason.due), waiting.ends_by)
+
+
+def _not_before(said: GangForecast, due: float | None) -> GangForecast:
+    """A forecast that was made before the eviction was set names it, too: on a quiet cluster none follows it."""
+    if due is None or said.p50 is None:
+        return said
+    because = said.because if goes_at(due) in said.because else f"{goes_at(due)}; {said.because}"
+    late = None if said.p90 is None else max(said.p90, due)
+    return replace(said, p50=max(said.p50, due), p90=late, because=because)
+
+
+def _not_beyond(said: GangForecast, end: float | None) -> GangForecast:
+    """No time that the workload does not live to see."""
+    if end is None or (said.p90 is not None and said.p90 <= end):
+        return said
+    early = said.p50 if said.p50 is not None and said.p50 <= end else None
+    when = f"before it starts, at {timestamps.seconds(end)}: activeDeadlineSeconds counts while it waits"
+    likely = "ends" if early is None and said.p50 is not None else "may end"
+    because = said.because if when in said.because else f"its workload {likely} {when}; {said.because}"
+    return replace(said, p50=early, p90=None, because=because)
+
+
+def no_time(reason: Reason) -> GangForecast | None:
+    """What is said of a gang instead of a time; None where a time may be given."""
+    if reason.never:
+        return GangForecast(None, None, f"cannot run: {reason.message}", never=True)
+    if reason.code is Code.ON_HOLD:  # nothing foretells when a user resumes it
+        return GangForecast(None, None, f"none while it does not compete: {reason.message}")
+    return None
+
+
+def goes_at(due: float) -> str:
+    """What a forecast says of a set eviction; `due` in unix seconds."""
+    return f"what is evicted for it goes at {timestamps.seconds(due)}"
+
 
 HORIZON_S = 86_400.0
 SAMPLES = 32

@@ -1,23 +1,24 @@
-"""The gangs that the next simulated decision looks at: the first few of each kind.
+"""The gangs that wait in one sample: which of them the next simulated decision looks at, and when those start that the budget leaves out.
 
 A decision that looks at 2,000 waiting gangs takes most of a second, and a forecast makes hundreds. Of gangs of one queue that are
 alike but for their age the later ones are refused where the first is (`plan.scheduling`), so a few of each kind are enough; once all of
 a kind have started the next ones are looked at, at the same instant. Where there are more kinds than `most`, the first by
 priority and age of each queue in turn are looked at: then a small gang far back starts later here than by backfill.
+Where the budget ends the simulation a queue keeps the devices that it holds: the first gang of its line starts when as many of them have
+come free as it asks for, the next one after it, and so on; each then holds them for as long as it runs. What is submitted meanwhile joins
+the line by priority and age. Coarse: takes the queues' shares as they are, lets no gang pass another, and has no account of where devices are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from math import inf
 
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.kube import resource
 from fairlead.kube.spec_key import spec_key
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.kube import resource
 
 EACH = 2  # gangs of a kind at first
 EACH_MAX = 64
@@ -85,8 +86,6 @@ class Kinds:
 
 
 class PendingWindow:
-    """The gangs that wait in one sample."""
-
     def __init__(self, gangs: Iterable[GangRequest], kinds: Kinds, *, most: int) -> None:
         self._kinds = kinds
         self._most = most
@@ -158,3 +157,99 @@ class PendingWindow:
 
 def _age(gang: GangRequest) -> tuple[float, str]:
     return (gang.created, gang.uid)
+
+
+Place = tuple[int, float, str, int]  # in a line; the last makes it unique
+
+
+def at_pace(
+    left: Iterable[GangRequest],
+    *,
+    now: float,
+    until: float,
+    queue_of: Callable[[GangRequest], str],
+    devices_of: Callable[[GangRequest], int],
+    run_s_of: Callable[[GangRequest], float],
+    running: Mapping[str, Sequence[tuple[float, int]]],
+    coming: Iterable[tuple[float, GangRequest]] = (),
+) -> dict[str, float]:
+    """Start by gang id, unix seconds, of those that start before `until`. `running`: of the gangs of each queue when they end, and how
+    many devices they hold. `coming`: in order of time, what is submitted when; it may go on beyond `until`.
+
+    A queue that holds nothing counts with an equal part of what every other gang holds, and where no gang runs nothing comes free; a
+    gang that asks for more than its queue holds starts when all that it holds has come free.
+    """
+    lines: dict[str, list[GangRequest]] = {}
+    for gang in left:
+        lines.setdefault(queue_of(gang), []).append(gang)
+    if not lines or not any(running.values()):
+        return {}
+    arrivals: dict[str, list[tuple[float, GangRequest]]] = {}
+    for at, gang in coming:
+        if at > until:
+            break
+        arrivals.setdefault(queue_of(gang), []).append((at, gang))
+    everywhere = [(end, devices / len(lines)) for each in running.values() for end, devices in each]
+    starts: dict[str, float] = {}
+    for queue, line in lines.items():
+        pace = _Pace(list(running.get(queue, ())) or list(everywhere), now, devices_of, run_s_of)
+        starts |= pace.starts(line, arrivals.get(queue, ()), until)
+    return starts
+
+
+class _Pace:
+    """The pace of one queue. `ends`: of its gangs, with the devices that they hold."""
+
+    def __init__(
+        self,
+        ends: list[tuple[float, float]],
+        now: float,
+        devices_of: Callable[[GangRequest], int],
+        run_s_of: Callable[[GangRequest], float],
+    ) -> None:
+        heapify(ends)
+        self._ends = ends
+        self._held = sum(devices for _, devices in ends)
+        self._free = 0.0
+        self._now = now
+        self._devices_of = devices_of
+        self._run_s_of = run_s_of
+
+    def starts(
+        self, line: Sequence[GangRequest], arrivals: Sequence[tuple[float, GangRequest]], until: float
+    ) -> dict[str, float]:
+        waiting = [(_place(gang, gang.created, number), gang) for number, gang in enumerate(line)]
+        heapify(waiting)
+        wanted, starts = {gang.id for gang in line}, {}
+        come = 0
+        while True:
+            for gang in self._begin(waiting):
+                if gang.id in wanted:
+                    wanted.remove(gang.id)
+                    starts[gang.id] = self._now
+            end = self._ends[0][0] if self._ends else inf
+            arrival = arrivals[come][0] if come < len(arrivals) else inf
+            if not wanted or min(end, arrival) > until:
+                return starts
+            self._now = max(self._now, min(end, arrival))
+            if end <= arrival:
+                self._free += heappop(self._ends)[1]
+            else:
+                gang = arrivals[come][1]
+                come += 1
+                heappush(waiting, (_place(gang, arrival, -come), gang))
+
+    def _begin(self, waiting: list[tuple[Place, GangRequest]]) -> Iterable[GangRequest]:
+        """What starts now, in order; the first that does not fit lets none pass."""
+        while waiting:
+            devices = min(float(self._devices_of(waiting[0][1])), self._held)
+            if self._free < devices and self._ends:
+                return
+            gang = heappop(waiting)[1]
+            self._free -= devices
+            heappush(self._ends, (self._now + self._run_s_of(gang), devices))
+            yield gang
+
+
+def _place(gang: GangRequest, created: float, number: int) -> Place:
+    return (-gang.priority, created, gang.uid, number)

@@ -9,32 +9,27 @@ and runs for what it had left where it had time for a checkpoint, else all over 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import dropwhile, islice
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
 from fairlead.engine.forecast.cluster import SimulatedCluster, pods_of
-from fairlead.engine.forecast.pace import at_pace
-from fairlead.engine.forecast.pending_window import Kinds, PendingWindow
+from fairlead.engine.forecast.pending_window import Kinds, PendingWindow, at_pace
+from fairlead.engine.forecast.run_times import Draws, RunTimes
+from fairlead.engine.forecast.submissions import Submissions
+from fairlead.engine.inventory.device import Device
 from fairlead.engine.plan.decide import Engine
-from fairlead.engine.queues.holds import gangs_on_hold
+from fairlead.engine.queues.limits import gangs_on_hold
 from fairlead.engine.reclaim.releasing import awaited_until
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.plan import Admission, Eviction, Plan
 from fairlead.kube.containment import contained, described
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from fairlead.engine.forecast.arrivals import Arrivals
-    from fairlead.engine.forecast.draws import Draws
-    from fairlead.engine.forecast.run_times import RunTimes
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
-    from fairlead.engine.types.plan import Admission, Eviction, Plan
 
 T = TypeVar("T")
 
@@ -65,16 +60,6 @@ class Sample:
     evicted: list[tuple[float, str, str]] = field(default_factory=list)
     used: list[tuple[float, int]] = field(default_factory=list)  # when, and devices in use from then on
     decisions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Submissions:
-    """What is submitted in a simulated future."""
-
-    again: Mapping[str, GangRequest] = field(
-        default_factory=dict
-    )  # by id, what running gangs would request if they were evicted
-    new: Arrivals | None = None  # of gangs to come
 
 
 class Simulation:
@@ -297,8 +282,6 @@ class _Run:
             self._next_arrival = next(self._arriving, None)
         return last
 
-    # -- events ----------------------------------------------------------------------------------------------------
-
     def _push(self, at: float, what: int, gang_id: str) -> None:
         heapq.heappush(self._events, (at, what, gang_id, self._run_number.get(gang_id, 0)))
 
@@ -331,8 +314,6 @@ class _Run:
         if gang_id in self._started:
             self._started.remove(gang_id)
             self._charge(gang_id, -1)
-
-    # -- decisions -------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float, ended: tuple[str, ...]) -> None:
         """As often as it takes until no more of the kinds that start wait."""

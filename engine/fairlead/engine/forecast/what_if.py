@@ -10,29 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from fairlead.engine.forecast.budget import NO_BUDGET, CpuBudget
-from fairlead.engine.forecast.draws import Draws
-from fairlead.engine.forecast.forecast import RESOLUTIONS, duration, quantile
-from fairlead.engine.forecast.gang_forecast import GangForecast, no_time
-from fairlead.engine.forecast.resubmission import resubmitted
-from fairlead.engine.forecast.simulation import Resolution, Simulation, Submissions
+from fairlead.engine.forecast.forecast import (
+    NO_BUDGET,
+    RESOLUTIONS,
+    CpuBudget,
+    GangForecast,
+    duration,
+    no_time,
+    quantile,
+)
+from fairlead.engine.forecast.run_times import Draws, RunTimes
+from fairlead.engine.forecast.simulation import Resolution, Sample, Simulation
+from fairlead.engine.forecast.submissions import Submissions, resubmitted
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.plan.decide import Engine
-
-if TYPE_CHECKING:
-    from fairlead.engine.forecast.run_times import RunTimes
-    from fairlead.engine.forecast.simulation import Sample
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import Plan, QueueUse, Waiting
-    from fairlead.engine.types.settings import QueueSpec
-    from fairlead.kube import resource
-
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan, QueueUse, Waiting
+from fairlead.engine.types.settings import QueueSpec
+from fairlead.kube import resource
 
 GANGS_MAX = (300, 800, 5_000)  # waiting and running, up to which each of `RESOLUTIONS` is used
 
@@ -213,8 +213,6 @@ def _slices_of(snapshot: Snapshot, node: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """How samples are drawn, and how many of them."""
-
     seed: int
     wanted: int
     budget: CpuBudget
@@ -351,7 +349,7 @@ def _is_partition(device: Device) -> bool:
 
 def _free(snapshot: Snapshot, plan: Plan) -> tuple[int, int]:
     """Whole devices that are free once the plan is carried out, and those of them on nodes that are partly in use."""
-    taken = {result.device for each in plan.admissions for claim in each.claims for result in claim.allocation.results}
+    taken = {device for each in plan.admissions for claim in each.claims for device in claim.devices}
     free = partly = 0
     for pool in snapshot.inventory.pools_unordered():
         for devices in pool.local.values():
@@ -370,7 +368,6 @@ def _whole_of(device: Device) -> str:
 
 
 def _mean_use(sample: Sample, now: float, until_s: float) -> float:
-    """Devices in use, on average over the time."""
     total, last_at, last = 0.0, now, 0
     for when, used in sample.used:
         at = min(when, now + until_s)

@@ -21,7 +21,6 @@ class ChangeLog(Generic[T]):
 
     @property
     def cursor(self) -> int:
-        """Where the log ends now."""
         return self._start + len(self._entries)
 
     def note(self, entry: T) -> None:

@@ -10,16 +10,11 @@ Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from fairlead.engine.types.amounts import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
+from fairlead.engine.types.values import Amount, amount
+from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
 
 CounterKey = tuple[str, str]  # counter set, counter
 # What a device consumes: counter and amount, each counter once, sorted; and the same by index in the pool's layout.
@@ -34,11 +29,6 @@ PARTITIONS_MAX = 64
 
 class CounterLayout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
-
-    __slots__ = (
-        "__weakref__", "_consumptions", "_groups", "_partitions", "_remaining", "_shares", "_sizes", "index", "keys",
-        "sets", "totals",
-    )  # fmt: skip
 
     def __init__(self, content: NamedConsumption, consumed: Iterable[NamedConsumption] = ()) -> None:
         """`consumed`: what the pool's devices consume."""
@@ -82,7 +72,6 @@ class CounterLayout:
         return part
 
     def size(self, consumption: CounterConsumption) -> float:
-        """The share, for comparing."""
         size = self._sizes.get(consumption)
         if size is None:
             size = self._sizes[consumption] = float(self.share(consumption))
@@ -139,7 +128,6 @@ class PoolCounters:
         return f"{self.driver}/{self.name}"
 
     def consume(self, consumption: CounterConsumption, sign: int) -> None:
-        """Count (sign 1) or no longer count (-1) what a device consumes."""
         used = self.used
         for index, value in consumption:
             used[index] += sign * value

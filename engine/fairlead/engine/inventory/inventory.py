@@ -9,26 +9,17 @@ Source: structured allocator GatherPools; completeness is judged over all slices
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 from weakref import WeakValueDictionary
 
 from fairlead.api import names
-from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.counters import CounterLayout
-from fairlead.engine.inventory.device import DeviceUse
-from fairlead.engine.inventory.device_interner import DeviceInterner
-from fairlead.engine.inventory.node_devices import NodeDevices
-from fairlead.engine.inventory.pool import Pool, SliceEntry
-from fairlead.engine.types.references import DeviceRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.inventory.allocated import AllocatedDevice
-    from fairlead.engine.inventory.counters import NamedConsumption
-    from fairlead.engine.inventory.device import Device
-    from fairlead.kube import resource
+from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
+from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
+from fairlead.engine.inventory.pool import NodeDevices, Pool, SliceEntry
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
+from fairlead.engine.types.values import DeviceRef
+from fairlead.kube import resource
 
 
 class Inventory:
@@ -133,7 +124,6 @@ class Inventory:
             self.changes.note(device.node)
 
     def _invalidate(self) -> None:
-        """Everything derived for nodes is dropped."""
         self.version += 1
         self.structure += 1
         self._on_node.clear()
@@ -142,7 +132,6 @@ class Inventory:
     # ------------------------------------------------------------------------------------------------- reads
 
     def pools(self) -> list[Pool]:
-        """Every pool, in order."""
         return sorted(self._pools.values(), key=lambda pool: pool.sort_key)
 
     @property

@@ -10,43 +10,22 @@ four are free, and `take` can take them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fairlead.engine.inventory.attributes import made_on_demand
-from fairlead.engine.types.amounts import qualified
-from fairlead.engine.types.pod_needs import ports_clash
-
-if TYPE_CHECKING:
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.counters import PoolCounters
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
-    from fairlead.engine.inventory.neighbours import Facet
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.pod_needs import PodNeeds, Port
+from fairlead.engine.inventory.counters import PoolCounters
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.models import made_on_demand
+from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
+from fairlead.engine.inventory.neighbours import Facet
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.pods import PodNeeds, Port, ports_clash
+from fairlead.engine.types.values import Amount, qualified
 
 Consumption = tuple[tuple[str, "Amount"], ...]
 UNLIMITED = 1 << 62
 
 
 class Ledger:
-    __slots__ = (
-        "counters",
-        "empty",
-        "loads",
-        "neighbours",
-        "ports",
-        "released",
-        "releasing",
-        "releasing_pods",
-        "releasing_whole",
-        "shares",
-        "taken",
-        "used",
-    )
-
     def __init__(self, *, empty: bool = False) -> None:
         self.empty = empty
         self.taken: set[Device] = set()  # exclusive devices
@@ -62,7 +41,6 @@ class Ledger:
         self.neighbours: NeighbourCounts | None = None  # None: terms of pods about other pods do not count
 
     def clear(self) -> None:
-        """Forget everything."""
         for taken in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             taken.clear()
         for released in (self.released, self.releasing, self.releasing_whole, self.releasing_pods):
@@ -90,7 +68,6 @@ class Ledger:
         return self.empty or not made_on_demand(device) or self._consumes_already(device)
 
     def counters_fit(self, device: Device) -> bool:
-        """Whether the counters that it consumes have enough left."""
         if device.shared and device in self.shares:
             return True  # counted already
         if self._consumes_already(device):
@@ -133,7 +110,6 @@ class Ledger:
         return True
 
     def release(self, device: Device, consumption: Consumption) -> None:
-        """Undo one `take`."""
         if not device.shared:
             self.taken.discard(device)
             if device.counter_consumption:
@@ -161,7 +137,6 @@ class Ledger:
         return True
 
     def unreserve(self, device: Device, consumption: Consumption) -> None:
-        """Undo one `reserve` that returned True."""
         if device.shared or not self._consumes_already(device):
             self.release(device, consumption)
         else:

@@ -8,18 +8,12 @@ Source: kube-scheduler's interpodaffinity and podtopologyspread filters, 1.36.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 from fairlead.engine.inventory import node_selector
-from fairlead.engine.inventory.neighbours import add
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.inventory.neighbours import Facet, Mark, NeighbourTable
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.types.neighbours import SpreadTerm
-    from fairlead.engine.types.pod_needs import Constraints
+from fairlead.engine.inventory.neighbours import Facet, Mark, NeighbourTable, add
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.types.pods import Constraints, SpreadTerm
 
 
 class _Domains:
@@ -77,7 +71,6 @@ class NeighbourCounts:
         self._change(facet.marks, node, times)
 
     def release(self, uid: str, node: NodeInfo, times: int) -> None:
-        """A counted pod counts as gone."""
         found = self.table.of_pod(uid)
         if found is not None:
             self._change(found[1], node, -times)

@@ -13,16 +13,19 @@ Source: kube-scheduler's interpodaffinity and podtopologyspread filters, 1.36.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.types.neighbours import Neighbours, PodSelector, SpreadTerm
-    from fairlead.engine.types.pod_needs import Constraints, PodNeeds
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import (
+    NOT_KNOWN,
+    Constraints,
+    Neighbours,
+    PodIdentity,
+    PodNeeds,
+    PodSelector,
+    SpreadTerm,
+)
 
 
 class Selected(NamedTuple):
@@ -53,18 +56,6 @@ class Mark:
 
 class Facet:
     """Compared by identity; equal content is one facet."""
-
-    __slots__ = (
-        "affinity",
-        "affinity_keys",
-        "anti_affinity",
-        "attracts_itself",
-        "constraints",
-        "loosens",
-        "marks",
-        "repelled_by",
-        "spread",
-    )
 
     def __init__(self, table: NeighbourTable, content: _Content) -> None:
         own, self.marks = content.own, content.marks
@@ -159,7 +150,6 @@ class NeighbourTable:
             self._renew(live)
 
     def _catch_up(self) -> None:
-        """Count the pods that changed."""
         log = self.nodes.pod_changes
         changed = log.since(self._cursor) if self.counts else None
         self._cursor = log.cursor

@@ -7,14 +7,10 @@ Source: component-helpers nodeaffinity.go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
+from fairlead.kube.core import NodeSelector, NodeSelectorTerm
 from fairlead.kube.labels import Requirement
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from fairlead.kube.core import NodeSelector, NodeSelectorTerm
 
 NODE_NAME = "metadata.name"
 

@@ -1,8 +1,9 @@
-"""Nodes, and whether they take a pod, devices aside: updated pod by pod, read by placement.
+"""Nodes: whether they take a pod, devices aside, and what announces that one goes soon.
 
-Pods that are bound, pinned or in commit count against their node; finished ones do not. A node refuses pods whose volumes are
-elsewhere. What pods need of the pods around them is kept here, and judged in `placement.neighbours`.
-Amounts of resources are in thousandths, as whole numbers.
+A node refuses pods whose volumes are elsewhere. What pods need of the pods around them is judged in `neighbour_counts`. Amounts of resources
+are in thousandths, as whole numbers. Notices (a spot instance reclaimed, maintenance, a scale-down, a reboot) are read from taints,
+conditions and annotations by the clouds' and the maintenance tools' own words; `docs/moves.md` has each with its source.
+Example: a taint aws-node-termination-handler/spot-itn added at 12:00:00 means that the instance is stopped at 12:02:00.
 Source: kube-scheduler's NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable, NodePorts; component-helpers
 resource.PodRequests.
 """
@@ -11,17 +12,87 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
-from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.notices import NodeNotice, notice_of, passes
-from fairlead.engine.types.neighbours import NOT_KNOWN, PodIdentity
-from fairlead.engine.types.pod_needs import PODS, Constraints, PodNeeds, Port, milli
+from fairlead.engine.types.pods import PODS, Constraints, PodNeeds, Port
+from fairlead.engine.types.values import Fact
+from fairlead.kube import core, resource, timestamps
 
-if TYPE_CHECKING:
-    from fairlead.engine.types.neighbours import Namespaces, Neighbours
-    from fairlead.kube import core
+
+class NodeNotice(Fact, frozen=True, kw_only=True):
+    """`source`: the taint's key or the condition's type. `by`: unix seconds; None: not known."""
+
+    source: str
+    what: str
+    by: float | None = None
+
+    def __str__(self) -> str:
+        when = "" if self.by is None else f" by {timestamps.seconds(self.by)}"
+        return f"{self.what}{when} ({self.source})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    what: str
+    lead_s: float | None = None  # how long before the fact it is set; None: that differs
+
+
+_TAINTS = {
+    "aws-node-termination-handler/spot-itn": _Kind("spot interruption", 120.0),
+    "aws-node-termination-handler/scheduled-maintenance": _Kind("scheduled maintenance"),
+    "aws-node-termination-handler/asg-lifecycle-termination": _Kind("termination by its auto scaling group"),
+    "aws-node-termination-handler/rebalance-recommendation": _Kind("rebalance recommendation"),
+    "karpenter.sh/disrupted": _Kind("disruption by Karpenter"),
+    "karpenter.sh/disruption": _Kind("disruption by Karpenter"),  # before 1.0
+    "cloud.google.com/impending-node-termination": _Kind("node termination"),
+    "remediator.kubernetes.azure.com/unschedulable": _Kind("auto-drain by AKS"),
+    "remediator.aks.microsoft.com/unschedulable": _Kind("auto-drain by AKS"),  # its older name
+    "medik8s.io/drain": _Kind("node maintenance"),
+    "kubevirt.io/drain": _Kind("node maintenance"),
+    "medik8s.io/remediation": _Kind("remediation by medik8s"),
+    "weave.works/kured-node-reboot": _Kind("reboot by Kured"),
+    "ToBeDeletedByClusterAutoscaler": _Kind("scale-down by the cluster autoscaler"),
+}
+_PASSING = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "status-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/unregistered",
+)  # set on a node for a while, by Kubernetes and by autoscalers
+_CONDITIONS = {"VMEventScheduled": _Kind("event scheduled by Azure")}
+_HARMLESS = "Freeze"  # in a condition's reason, or where that only repeats its type in its message: a pause of seconds
+_ANNOTATIONS = {"weave.works/kured-reboot-in-progress": _Kind("reboot by Kured")}
+
+
+def passes(key: str) -> bool:
+    """Whether a taint of this key says what state a node is in, and not which pods its kind is for."""
+    return key in _TAINTS or key.startswith(_PASSING)
+
+
+def notice_of(node: core.Node) -> NodeNotice | None:
+    """The first to come, as far as that is known; else the first by name. None: the node says nothing."""
+    said = [(taint.key, _TAINTS.get(taint.key), taint.time_added) for taint in node.spec.taints]
+    said += [
+        (condition.type, _CONDITIONS.get(condition.type), condition.last_transition_time)
+        for condition in node.status.conditions
+        if condition.status == "True" and _HARMLESS not in f"{condition.reason} {condition.message}"
+    ]
+    said += [(key, _ANNOTATIONS.get(key), since) for key, since in node.metadata.annotations.items()]
+    found = [_notice(source, kind, since) for source, kind, since in said if kind is not None]
+    return min(found, key=lambda each: (each.by is None, each.by or 0.0, each.source), default=None)
+
+
+def _notice(source: str, kind: _Kind, since: str | None) -> NodeNotice:
+    by = None
+    if kind.lead_s is not None and since:
+        try:
+            by = timestamps.parse(since) + kind.lead_s
+        except ValueError:
+            by = None
+    return NodeNotice(source=source, what=kind.what, by=by)
+
 
 HOSTNAME = "kubernetes.io/hostname"
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -141,21 +212,10 @@ def _untolerated(taints: Iterable[core.Taint], tolerations: tuple[core.Toleratio
     return None
 
 
-class Tolerates(Protocol):
-    """A toleration of a pod or of a device request: the same fields, the same rules."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def operator(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    @property
-    def effect(self) -> str: ...
+Tolerates = core.Toleration | resource.DeviceToleration  # the same fields, the same rules
 
 
 def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates]) -> bool:
-    """Whether one of the tolerations covers this taint."""
     for toleration in tolerations:
         if toleration.effect and toleration.effect != effect:
             continue
@@ -165,172 +225,3 @@ def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates
         if operator == "Exists" or (operator == "Equal" and toleration.key == key and toleration.value == value):
             return True
     return False
-
-
-class NodeTable:
-    """All nodes, by name, with the pods that count against them. Each update costs that node or pod."""
-
-    def __init__(self, namespaces: Namespaces | None = None) -> None:
-        """`namespaces`: those that a namespace selector of a pod selects."""
-        self._nodes: dict[str, NodeInfo] = {}
-        self.noticed: dict[str, NodeNotice] = {}  # by name, of nodes that go soon
-        self.unready: set[str] = set()  # names of nodes that are not ready
-        self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
-        self.identities: dict[str, PodIdentity] = {}  # of the counted pods, by UID
-        self.repelling: dict[Neighbours, int] = {}  # terms of counted pods with anti-affinity: how many have them
-        self._namespaces = namespaces
-        self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: its pods, by UID; also of nodes not seen yet
-        self._sorted: tuple[NodeInfo, ...] | None = None
-        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
-        self.node_changes: ChangeLog[str] = (
-            ChangeLog()
-        )  # names of nodes that came, went or changed, whatever runs there
-        self.pod_changes: ChangeLog[str] = ChangeLog()  # UIDs of pods that came, went, moved or changed
-        self.structure = 0  # grows when a node comes, goes or changes; not with pods
-
-    def __len__(self) -> int:
-        return len(self._nodes)
-
-    def get(self, name: str) -> NodeInfo | None:
-        return self._nodes.get(name)
-
-    def all(self) -> tuple[NodeInfo, ...]:
-        """Every node, in name order."""
-        if self._sorted is None:
-            self._sorted = tuple(self._nodes[name] for name in sorted(self._nodes))
-        return self._sorted
-
-    def set_node(self, node: core.Node) -> None:
-        conditions = [condition for condition in node.status.conditions if condition.type == "Ready"]
-        info = NodeInfo(
-            name=node.metadata.name,
-            labels=node.metadata.labels,
-            taints=node.spec.taints,
-            unschedulable=node.spec.unschedulable,
-            ready=not conditions or node.ready,
-            notice=notice_of(node),
-            allocatable={resource: milli(value) for resource, value in node.status.allocatable.items()},
-        )
-        self.set_info(info)
-
-    def set_info(self, info: NodeInfo) -> None:
-        """A node on which nothing is counted yet; its pods are."""
-        name = info.name
-        before = self._nodes.get(name)
-        if before is not None and before.same(info):
-            return  # a heartbeat
-        for uid, needs in self._on.get(name, {}).items():
-            _count_pod(info, uid, needs, 1)
-        self._nodes[name] = info
-        self._note_notice(name, info.notice)
-        (self.unready.discard if info.ready else self.unready.add)(name)
-        self._sorted = None
-        self._changed(name)
-
-    def drop_node(self, name: str) -> None:
-        if self._nodes.pop(name, None) is not None:
-            self._note_notice(name, None)
-            self.unready.discard(name)
-            self._sorted = None
-            self._changed(name)
-
-    def _note_notice(self, name: str, notice: NodeNotice | None) -> None:
-        if notice is not None:
-            self.noticed[name] = notice
-        else:
-            self.noticed.pop(name, None)
-
-    def _changed(self, name: str) -> None:
-        self.structure += 1
-        self.changes.note(name)
-        self.node_changes.note(name)
-
-    def set_pod(self, pod: core.Pod, node: str | None = None) -> None:
-        """Count the pod on its node: `node` if said, else where it is bound, else where it is pinned; else nowhere."""
-        uid = pod.metadata.uid
-        if pod.finished:
-            self.drop_pod(uid)
-            return
-        where = node or pod.spec.node_name
-        if not where and not pod.spec.scheduling_gates and pod.spec.affinity and pod.spec.affinity.node_affinity:
-            where = node_selector.pinned_node(pod.spec.affinity.node_affinity.required) or ""
-        if not where:
-            self.drop_pod(uid)
-            return
-        meta = pod.metadata
-        identity = PodIdentity(
-            namespace=meta.namespace, labels=meta.labels, leaving=meta.deletion_timestamp is not None
-        )
-        self.set_needs(uid, where, PodNeeds.of(pod, self._namespaces), identity)
-
-    def set_needs(self, uid: str, where: str, needs: PodNeeds, identity: PodIdentity = NOT_KNOWN) -> None:
-        """The pod with these needs counts on the node `where`."""
-        known_where, known = self._pods.get(uid, ("", needs))
-        if self.identities.get(uid, identity) != identity:
-            self.drop_pod(uid)  # others may select it now, or no more
-            known_where = ""
-        self.identities[uid] = identity
-        if known_where == where and (known.requests, known.ports) == (needs.requests, needs.ports):
-            if known != needs:
-                self.pod_changes.note(uid)
-                self._count_repelling(known, -1)
-                self._count_repelling(needs, 1)
-            self._pods[uid] = (where, needs)  # the node has as much room as before
-            self._on[where][uid] = needs
-            return
-        self.drop_pod(uid)
-        self.pod_changes.note(uid)
-        self.identities[uid] = identity
-        self._count_repelling(needs, 1)
-        self._pods[uid] = (where, needs)
-        self._on.setdefault(where, {})[uid] = needs
-        if (info := self._nodes.get(where)) is not None:
-            _count_pod(info, uid, needs, 1)
-            self.changes.note(where)
-
-    def _count_repelling(self, needs: PodNeeds, times: int) -> None:
-        own = needs.neighbours
-        if own is not None and own.anti_affinity:
-            left = self.repelling.get(own, 0) + times
-            if left:
-                self.repelling[own] = left
-            else:
-                del self.repelling[own]
-
-    def pod(self, uid: str) -> tuple[str, PodNeeds] | None:
-        """A counted pod's node and needs; None for a pod that is not counted."""
-        return self._pods.get(uid)
-
-    def counted(self, uid: str) -> tuple[str, PodNeeds, PodIdentity] | None:
-        """As `pod`, with by what others select it."""
-        found = self._pods.get(uid)
-        return None if found is None else (*found, self.identities.get(uid, NOT_KNOWN))
-
-    def pods(self) -> Iterable[str]:
-        """UIDs of the counted pods, in no order."""
-        return self._pods.keys()
-
-    def drop_pod(self, uid: str) -> None:
-        where, needs = self._pods.pop(uid, (None, None))
-        if where is None or needs is None:
-            return
-        self.identities.pop(uid, None)
-        self._count_repelling(needs, -1)
-        self.pod_changes.note(uid)
-        pods = self._on[where]
-        del pods[uid]
-        if not pods:
-            del self._on[where]
-        if (info := self._nodes.get(where)) is not None:
-            _count_pod(info, uid, needs, -1)
-            self.changes.note(where)
-
-
-def _count_pod(info: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
-    for resource, value in needs.requests:
-        info.used[resource] = info.used.get(resource, 0) + sign * value
-    if needs.ports:
-        if sign > 0:
-            info.ports[uid] = needs.ports
-        else:
-            info.ports.pop(uid, None)

@@ -1,31 +1,97 @@
-"""A driver's pool: its slices of all generations, and the devices of the generation that counts.
+"""A driver's pool: its slices of all generations, the devices of the generation that counts, and what of them a node reaches.
 
 Decides whether the pool's devices can be used, over all of its slices: those of a node whose pool it is not are ignored
-(`fairlead.api.pool_homes`); of the others the highest generation counts; all of its slices must be there; no device name
-twice; no more devices of a node than a node has; every counter that a device consumes must be published; devices that overlap
-without counters get one between them (`overlaps`). A device that its driver withholds, since the apiserver drops taints (`fairlead.api.withheld`), is there with those
-taints and nothing else, unless some slice publishes it.
-Of claims it has only the uses that are passed to it.
-Source: structured allocator GatherPools, ValidateSlices.
+(`fairlead.api.pool_homes`); of the others the highest generation counts; all of its slices must be there; no device name twice; no more
+devices of a node than a node has; every counter that a device consumes must be published. A device that its driver withholds, since the
+apiserver drops taints (`fairlead.api.withheld`), is there with those taints and nothing else, unless some slice publishes it.
+Devices of one GPU overlap where the GPU is published beside parts of it, or two parts of it cover the same memory slice. An apiserver
+without DRAPartitionableDevices (1.34 and 1.35 without flags) drops the counters that say so: where one of them declares none, each draws
+the only one of a counter that is added here, and counts as the whole GPU. Static MIG (no GPU beside it, no slice twice) is left alone.
+Example: gpu-0, gpu-0-mig-1g.10gb-19-0 and gpu-0-mig-3g.40gb-9-0, all without counters: once one is allocated, no claim is given another.
+Of claims it has only the uses that are passed to it. Source: structured allocator GatherPools, ValidateSlices.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
 
 from fairlead.api import names, pool_homes, withheld
-from fairlead.engine.inventory import overlaps
-from fairlead.engine.inventory.counters import PoolCounters, published_counters
-from fairlead.engine.inventory.device import DeviceUse
+from fairlead.api.drivers import DriverAttributes, attributes_of, first_of
+from fairlead.api.texts import natural
+from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption, PoolCounters, published_counters
+from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
+from fairlead.engine.inventory.models import is_part, model_of
 from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+ADDED: Final = "undeclared/"
+"""How the names of added counter sets begin: no driver can publish such a name."""
+_MEMORY_SLICE = re.compile(r"memorySlice[0-9]+")
 
-    from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.device_interner import DeviceInterner
+
+def added_counters(devices: Sequence[Device]) -> Mapping[str, NamedConsumption]:
+    """By name of the devices that overlap without saying so: what each draws besides. All devices are of one pool."""
+    if all(device.kind.counter_consumption for device in devices):
+        return {}  # most pools with many devices: two million devices are looked at no closer
+    parts = _parts(devices)
+    if not parts:
+        return {}
+    wholes = _wholes(devices, parts)
+    added: dict[str, NamedConsumption] = {}
+    for parent, found in parts.items():
+        own = wholes.get(parent, ())
+        every = (*own, *found)
+        if all(device.kind.counter_consumption for device in every) or not (own or _cover_one_slice(found)):
+            continue
+        draw = (((f"{ADDED}{parent}", "device"), 1),)
+        added |= {device.name: draw for device in every}
+    return added
+
+
+def _added_totals(added: Mapping[str, NamedConsumption]) -> NamedConsumption:
+    """The added counters themselves: one of each."""
+    return tuple(sorted({counter for draw in added.values() for counter in draw}))
+
+
+def _parts(devices: Iterable[Device]) -> dict[str, list[Device]]:
+    """Partitions by their GPU, as they name it."""
+    found: dict[str, list[Device]] = {}
+    for device in devices:
+        known = attributes_of(device.pool.driver)
+        if known.parent and is_part(device) and (parent := _named(device, known, known.parent)):
+            found.setdefault(parent, []).append(device)
+    return found
+
+
+def _wholes(devices: Iterable[Device], parts: Mapping[str, object]) -> dict[str, list[Device]]:
+    """Whole GPUs of which there are parts, by what these name."""
+    found: dict[str, list[Device]] = {}
+    for device in devices:
+        known = attributes_of(device.pool.driver)
+        own = _named(device, known, known.parent_of)
+        if own in parts and not is_part(device):
+            found.setdefault(own, []).append(device)
+    return found
+
+
+def _named(device: Device, known: DriverAttributes, names: Sequence[str]) -> str:
+    value = first_of(known, names, device.attribute)
+    return "" if value is None or value.value is None else str(value.value)
+
+
+def _cover_one_slice(parts: Iterable[Device]) -> bool:
+    seen: set[str] = set()
+    for device in parts:
+        own = {name for name, _ in device.kind.capacity if _MEMORY_SLICE.fullmatch(name)}
+        if seen & own:
+            return True
+        seen |= own
+    return False
 
 
 class SliceEntry:
@@ -81,7 +147,7 @@ def _is_withheld(device: Device) -> bool:
 
 
 class Pool(PoolCounters):
-    """`problem` says why its devices can't be used; None when they can. `added`: the counters of `overlaps`, by device."""
+    """`problem` says why its devices can't be used; None when they can. `added`: counters for devices that overlap, by device."""
 
     __slots__ = (
         "added",
@@ -159,12 +225,12 @@ class Pool(PoolCounters):
         self.published = len(self.devices)
         self.problem = self._validate(current, built)
         self.layout = layout((), frozenset())
-        self.added = overlaps.added_counters(built)
+        self.added = added_counters(built)
         if self.added or any(entry.counters for entry in current):
             try:
                 counters = published_counters([found for entry in current for found in entry.counters])
                 consumed = frozenset(map(self._drawn, built))
-                self.layout = layout(tuple(sorted((*counters, *overlaps.totals(self.added)))), consumed)
+                self.layout = layout(tuple(sorted((*counters, *_added_totals(self.added)))), consumed)
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)
@@ -224,3 +290,82 @@ class Pool(PoolCounters):
             )
         if use is not None and use.claims:
             self.consume(device.counter_consumption, 1)
+
+
+class NodeDevices:
+    """Immutable but for `cache`; a change of the node's devices or labels makes a new one.
+
+    `problems` are pools that have devices for the node and can't be used: incomplete or invalid.
+    """
+
+    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules", "tainted")
+
+    def __init__(
+        self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
+    ) -> None:
+        self.rules = rules
+        self.labels = labels
+        self.problems: list[Pool] = []
+        self.local_only = True
+        devices: list[Device] = []
+        for pool in pools:
+            reached = list(pool.local.get(node, ()))
+            if pool.network_attached:
+                attached = [device for device in pool.network_attached if device.reachable_from(node, labels)]
+                if attached:
+                    self.local_only = False
+                    reached = sorted(reached + attached, key=attrgetter("order"))
+            if pool.problem is not None:
+                if reached or node in pool.local:
+                    self.problems.append(pool)
+                continue
+            devices.extend(reached)
+        self.devices = tuple(devices)
+        self.tainted = bool(rules) or any(device.kind.taints for device in devices)
+        self.cache: dict[object, object] = {}  # what the allocator derived: candidates by filter
+
+
+def published_slice(entry: SliceEntry) -> resource.ResourceSliceSpec:
+    """The `spec` of its ResourceSlice."""
+    devices = (*entry.devices, *entry.withheld)
+    places = {(device.node, device.node_selector, device.all_nodes) for device in devices}
+    alike = len(places) <= 1
+    node, selector, everywhere = places.pop() if len(places) == 1 else (entry.node, None, False)
+    return resource.ResourceSliceSpec(
+        driver=entry.driver,
+        pool=resource.ResourcePool(name=entry.pool_name, generation=entry.generation, resource_slice_count=entry.count),
+        node_name=node,
+        node_selector=selector,
+        all_nodes=everywhere or None,
+        per_device_node_selection=None if alike else True,
+        devices=(*(_device(device, placed=not alike) for device in devices), *entry.unreadable),
+        shared_counters=entry.counters,
+    )
+
+
+def _device(device: Device, *, placed: bool) -> resource.Device:
+    spec = msgspec.structs.replace(device.kind.spec, attributes=device.attributes)
+    if not placed:
+        return spec
+    return msgspec.structs.replace(
+        spec, node_name=device.node, node_selector=device.node_selector, all_nodes=device.all_nodes or None
+    )
+
+
+def number_ordinals(node: NodeDevices) -> None:
+    """Count the node's devices, once for each change of them."""
+    if node.cache.get(names.ORDINAL):
+        return
+    node.cache[names.ORDINAL] = True
+    alike: dict[object, list[Device]] = {}
+    for device in node.devices:
+        if device.node is not None:
+            alike.setdefault((device.pool.driver, model_of(device)), []).append(device)
+    for devices in alike.values():
+        for position, device in enumerate(sorted(devices, key=_place)):
+            device.ordinal = frozenset((("int", position),))
+
+
+def _place(device: Device) -> tuple[str, list[tuple[int, str]]]:
+    address = device.attribute(names.PCI_BUS_ID)
+    return ("" if address is None or address.string is None else address.string), natural(device.name)

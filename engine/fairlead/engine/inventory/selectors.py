@@ -6,19 +6,14 @@ selector fails is never allocated, and the error reaches the gang's reason. `fai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.cel import CompileError, DeviceView, EvaluationError, compile_selector
+from fairlead.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 from fairlead.cel.devices.selector import BYTES_PER_TOKEN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.cel import Selector
-    from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.device import Device
 
 RESULTS_MAX = 200_000  # remembered per expression
 BYTES_MAX = 128 * 2**20

@@ -1,6 +1,6 @@
 """Nodes for the pods of a gang and devices for its claims: all of the gang, or nothing.
 
-In: a gang's units (`shapes`), the nodes (`candidate_nodes`), a ledger and a budget of steps. Out: a node and devices for every
+In: a gang's units (`shapes`), the nodes, a ledger and a budget of steps. Out: a node and devices for every
 unit, taken from the ledger, or how far placement got (`model`). Entrances: `search.placer.Placer.place`, and
 `topology.domain_search.TopologyDomains.place` for gangs with a topology. Packages, each of which reads those below it only:
     topology   domains, models, subgroups and ranks: which nodes a gang's units are placed on together

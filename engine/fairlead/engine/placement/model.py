@@ -1,25 +1,96 @@
-"""Where the units of a gang are placed, or how far placement got: values that placement, plan and explain share. No logic."""
+"""The nodes as placement reads them, with a log of those that changed; and where a gang's units are placed on them, or how far that got."""
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple
 
-from fairlead.engine.allocator.model import Pick, SearchResult, SearchStatus
+from fairlead.engine.allocator.candidates import Candidates, candidates
+from fairlead.engine.allocator.requests import CompiledRequest
+from fairlead.engine.allocator.result import Pick, SearchResult, SearchStatus
+from fairlead.engine.inventory.changes import ChangeLog
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.inventory.pool import NodeDevices
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.reasons import NodeShortage
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+_by_name = attrgetter("name")
 
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.reasons import NodeShortage
+
+class CandidateNode:
+    """One node with its devices. Kept as long as there is a node of that name."""
+
+    __slots__ = ("changes", "devices", "info", "name")
+
+    def __init__(self, info: NodeInfo, devices: NodeDevices) -> None:
+        self.name = info.name
+        self.info = info
+        self.devices = devices
+        self.changes = 0  # how often its devices or its room changed
+
+    def __repr__(self) -> str:
+        return f"CandidateNode({self.name})"
+
+
+class NodeSnapshot:
+    """All nodes, in name order, and a log of those that changed: in the cluster, or by the decision being made."""
+
+    def __init__(self, selectors: Selectors) -> None:
+        self.selectors = selectors
+        self.all: list[CandidateNode] = []
+        self.by_name: dict[str, CandidateNode] = {}
+        self.log: ChangeLog[CandidateNode] = ChangeLog()
+        self.membership = 0  # grows when nodes come, go, or change what they are or publish
+        self.roster = 0  # grows when nodes come or go
+        self._network_attached: set[CandidateNode] = set()
+
+    @property
+    def has_network_attached(self) -> bool:
+        """Whether some node reaches devices that are not its own."""
+        return bool(self._network_attached)
+
+    def changed(self, node: CandidateNode) -> None:
+        """Devices or room of this node were taken or released."""
+        node.changes += 1
+        self.log.note(node)
+
+    def put(self, info: NodeInfo, devices: NodeDevices) -> None:
+        """A node came or may have changed."""
+        node = self.by_name.get(info.name)
+        if node is None:
+            node = self.by_name[info.name] = CandidateNode(info, devices)
+            bisect.insort(self.all, node, key=_by_name)
+            self.membership += 1
+            self.roster += 1
+        elif node.info is not info or node.devices is not devices:
+            node.info, node.devices = info, devices
+            self.membership += 1
+        if devices.local_only:
+            self._network_attached.discard(node)
+        else:
+            self._network_attached.add(node)
+        self.changed(node)
+
+    def remove(self, name: str) -> None:
+        node = self.by_name.pop(name, None)
+        if node is not None:
+            del self.all[bisect.bisect_left(self.all, name, key=_by_name)]
+            self._network_attached.discard(node)
+            self.membership += 1
+            self.roster += 1
+            self.log.note(node)
+
+    def candidates(self, node: CandidateNode, request: CompiledRequest) -> Candidates:
+        return candidates(node.devices, request.filter, self.selectors)
 
 
 @dataclass(slots=True, eq=False)
 class UnitPlacement:
-    """A unit on its node, with the picks of each of its claims."""
-
     unit: PlacementUnit
     node: CandidateNode
     picks: list[list[Pick]]

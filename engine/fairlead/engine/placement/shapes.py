@@ -7,21 +7,15 @@ them holds for all. A shape is an equivalence class of units. Nodes play no part
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidClaimError
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest, Compiler, InvalidClaimError
+from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.kube.core import NodeSelector
 from fairlead.kube.spec_key import spec_key
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.allocator.requests import Aligned, CompiledRequest
-    from fairlead.engine.inventory.models import Model
-    from fairlead.engine.inventory.neighbours import Facet, NeighbourTable
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
-    from fairlead.engine.types.pod_needs import PodNeeds
-    from fairlead.kube.core import NodeSelector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +36,6 @@ class UnitShape:
 
     @property
     def deepest(self) -> int:
-        """The most alternatives that one of its requests has; at least 1."""
         return max((len(alternatives) for claim in self.claims for alternatives in claim.alternatives), default=1)
 
     @property
@@ -59,11 +52,9 @@ class PlacementUnit:
 
 
 class Shapes:
-    """Units of gangs, with equal shapes shared."""
-
     def __init__(self, compiler: Compiler, neighbours: NeighbourTable | None = None) -> None:
         """`neighbours` None: terms about other pods do not count."""
-        self._compiler = compiler
+        self.compiler = compiler
         self._neighbours = neighbours
         self._known: dict[object, UnitShape] = {}
 
@@ -79,20 +70,7 @@ class Shapes:
         claims = {claim.key: claim for claim in gang.claims}
         return [self._unit(members, claims, banned, skip) for members in _linked(gang, claims)]
 
-    def compiled(self, claim: ClaimRequest) -> CompiledClaim:
-        """Raises InvalidClaimError."""
-        return self._compiler.compile(claim)
-
-    def of_models(self, claim: CompiledClaim, models: tuple[Model | None, ...]) -> CompiledClaim:
-        """The claim with devices of one model for each of its requests; None: of any."""
-        return self._compiler.of_models(claim, models)
-
-    def aligned(self, claim: CompiledClaim, aligned: tuple[Aligned, ...]) -> CompiledClaim:
-        """The claim with devices that are aligned so."""
-        return self._compiler.aligned(claim, aligned)
-
     def with_claims(self, unit: PlacementUnit, claims: tuple[CompiledClaim, ...]) -> PlacementUnit:
-        """The unit with these in place of its own."""
         return PlacementUnit(unit.members, unit.claims, self._shape(claims, list(unit.members), unit.shape.bound))
 
     def lead(self, unit: PlacementUnit) -> PlacementUnit:
@@ -118,7 +96,7 @@ class Shapes:
                 elif claim.allocation.node_selector is not None and claim.allocation.node_selector not in bound:
                     bound.append(claim.allocation.node_selector)
         compiled = tuple(
-            self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in to_allocate.values()
+            self.compiler.without(self.compiler.compile(claim), banned, skip) for claim in to_allocate.values()
         )
         return PlacementUnit(tuple(members), tuple(to_allocate.values()), self._shape(compiled, members, tuple(bound)))
 

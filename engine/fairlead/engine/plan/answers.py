@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.result import allocation
-from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
-from fairlead.engine.types.amounts import amount, text
+from fairlead.engine.allocator.result import ShareIds, allocation
+from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.queues.cache import ClusterTotals
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.tree import Queue, Tree
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest
 from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
-from fairlead.engine.types.references import DeviceRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-
-    from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.gang import Unschedulable
-    from fairlead.engine.queues.cache import ClusterTotals
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
-    from fairlead.engine.types.reasons import Reason
-    from fairlead.engine.types.references import PodRef
-    from fairlead.engine.types.settings import FlavorSpec
-    from fairlead.kube import resource
+from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.settings import FlavorSpec
+from fairlead.engine.types.values import Amount, PodRef
+from fairlead.kube import resource
 
 
 def admission(
@@ -37,7 +28,7 @@ def admission(
     share_ids: ShareIds,
 ) -> Admission:
     nodes: dict[PodRef, str] = {}
-    given: dict[str, Allocation] = {}
+    given: dict[str, resource.AllocationResult] = {}
     for entry in placed:
         node = entry.node.info.name
         for member in entry.unit.members:
@@ -58,46 +49,14 @@ def admission(
     )
 
 
-def _claim(claim: ClaimRequest, given: Mapping[str, Allocation], users: list[PodRef]) -> ClaimAllocation:
+def _claim(claim: ClaimRequest, given: Mapping[str, resource.AllocationResult], users: list[PodRef]) -> ClaimAllocation:
     return ClaimAllocation(
         key=claim.key,
         namespace=claim.namespace,
         name=claim.name,
-        allocation=given[claim.key] if claim.allocation is None else kept(claim.allocation),
+        allocation=given[claim.key] if claim.allocation is None else claim.allocation,
         reserved_for=tuple(users),
         already_allocated=claim.allocation is not None,
-    )
-
-
-def kept(result: resource.AllocationResult) -> Allocation:
-    """An allocation that the API holds already, as the engine's value."""
-    return Allocation(
-        results=tuple(
-            DeviceResult(
-                request=item.request,
-                device=DeviceRef(item.driver, item.pool, item.device),
-                admin_access=bool(item.admin_access),
-                share_id=item.share_id,
-                consumed_capacity=tuple(
-                    (name, text(amount(value))) for name, value in sorted(item.consumed_capacity.items())
-                ),
-                tolerations=item.tolerations,
-                binding_conditions=item.binding_conditions,
-                binding_failure_conditions=item.binding_failure_conditions,
-            )
-            for item in result.devices.results
-        ),
-        config=tuple(
-            DeviceConfig(
-                source="FromClass" if item.source == "FromClass" else "FromClaim",
-                requests=item.requests,
-                driver=item.opaque.driver,
-                parameters=item.opaque.parameters,
-            )
-            for item in result.devices.config
-            if item.opaque is not None
-        ),
-        node_selector=None if result.node_selector is None else plain_json(result.node_selector),
     )
 
 
@@ -184,7 +143,6 @@ def queue_uses(
 def flavor_totals(
     flavors: Sequence[FlavorSpec], totals: ClusterTotals, allocated: Mapping[str, Amount]
 ) -> tuple[FlavorTotal, ...]:
-    """What the cluster has of each flavor that can be read, in name order."""
     return tuple(
         FlavorTotal(
             flavor=flavor.name,

@@ -1,52 +1,70 @@
 """The one decision: which pending gangs get which devices on which nodes now, what is evicted, and why the others wait.
 
-The one entrance: `Engine.decide(snapshot, now)`. Does no I/O and reads no clock. What an engine keeps (`memory`, `last_plan`) saves
+The one entrance: `Engine.decide(snapshot, now)`. Does no I/O and reads no clock. What an engine keeps (`Memory`, the last plan) saves
 time and changes no answer.
 """
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import Any
 
-from fairlead.api import names
+from fairlead.engine.allocator.result import ShareIds
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.alignment import AlignmentCounter
-from fairlead.engine.explain.explainer import Explainer, RuleCounter
-from fairlead.engine.explain.largest_holders import ClaimOwners
-from fairlead.engine.explain.levels import LevelCounter
-from fairlead.engine.explain.models import ModelCounter
-from fairlead.engine.inventory.attributes import made_on_demand
+from fairlead.engine.explain.count_sums import ClaimOwners
+from fairlead.engine.explain.explainer import Explainer
+from fairlead.engine.explain.rules import GangRules
+from fairlead.engine.inventory.models import made_on_demand
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
-from fairlead.engine.plan.gang import failed
-from fairlead.engine.plan.last_plan import LastPlan
-from fairlead.engine.plan.memory import Memory
+from fairlead.engine.plan.gang import WhyPending, failed
 from fairlead.engine.plan.node_demand import awaiting
 from fairlead.engine.plan.predecessors import waiting_for_itself
-from fairlead.engine.plan.retry import Retry
-from fairlead.engine.plan.scheduling import Scheduling
-from fairlead.engine.plan.search_turns import TURN_S
-from fairlead.engine.plan.session import Session
-from fairlead.engine.plan.turns import by_share, preemptors_first
+from fairlead.engine.plan.scheduling import Retry, Scheduling
+from fairlead.engine.plan.session import Memory, Session
+from fairlead.engine.plan.turns import TURN_S, by_share, preemptors_first
 from fairlead.engine.queues.charges import add
-from fairlead.engine.reclaim.shares import over_contested_share
-from fairlead.engine.types.plan import Plan
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.policy import over_contested_share
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import NodeDemand, Plan
 from fairlead.engine.types.reasons import Code, Reason
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import Amount, DeviceRef
 from fairlead.kube.containment import contained, described
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+_beside_tables = attrgetter(*(name for name in Snapshot.__struct_fields__ if name not in {"inventory", "nodes"}))
 
-    from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.plan.gang import WhyPending
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.plan import NodeDemand
+
+class LastPlan:
+    def __init__(self) -> None:
+        self._known: tuple[tuple[Any, ...], tuple[Any, ...], float, Plan] | None = None
+
+    def recall(self, snapshot: Snapshot, now: float, share_ids: object) -> Plan | None:
+        """The last plan, if this is the same question."""
+        if self._known is None:
+            return None
+        tables, settings, began, last = self._known
+        if now < began or (last.due is not None and now >= last.due) or tables != _tables(snapshot):
+            return None
+        return last if settings == _settings(snapshot, share_ids) else None
+
+    def remember(self, snapshot: Snapshot, now: float, share_ids: object, plan: Plan) -> None:
+        self._known = (_tables(snapshot), _settings(snapshot, share_ids), now, plan)
+
+
+def _tables(snapshot: Snapshot) -> tuple[Any, ...]:
+    """Which tables, and what they were; they only ever grow these numbers."""
+    inventory, nodes = snapshot.inventory, snapshot.nodes
+    return (inventory, inventory.version, inventory.structure, nodes, nodes.structure, nodes.changes.cursor)
+
+
+def _settings(snapshot: Snapshot, share_ids: object) -> tuple[Any, ...]:
+    return share_ids, _beside_tables(snapshot)
+
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 
@@ -100,7 +118,6 @@ class Engine:
 
 
 def decide(snapshot: Snapshot, now: float) -> Plan:
-    """Decide once, as `Engine.decide`."""
     return Engine().decide(snapshot, now)
 
 
@@ -226,15 +243,9 @@ class Decision:
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
         owners = ClaimOwners(session.running.owners, session.running.owner_changes)
-        ledger, levels = session.statement.ledger, LevelCounter(session.cache.domains)
-        domains, empty = session.cache.domains, lambda: session.cache.empty
-        rules: dict[str, RuleCounter] = {
-            names.MODELS: ModelCounter(domains, empty),
-            names.ALIGN: AlignmentCounter(domains, empty),
-        }
-        explainer = Explainer(
-            session.memory.counts, session.cache.node_snapshot, ledger, owners, taken_by, held_for, levels, rules
-        )
+        rules = GangRules(session.cache.domains, lambda: session.cache.empty)
+        counts, snapshot, ledger = session.memory.counts, session.cache.node_snapshot, session.statement.ledger
+        explainer = Explainer(counts, snapshot, ledger, owners, taken_by, held_for, rules)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: WhyPending) -> Reason:

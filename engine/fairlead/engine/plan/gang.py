@@ -1,40 +1,35 @@
 """One gang, now: a place within its queue's limits, on devices that are free; and the verdicts on gangs that have none.
 
-Admits nothing; the order is `queues.order`'s.
+Admits nothing; the order is `queues.gangs`'.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.capacity.bounds import alike_fit
-from fairlead.engine.placement.shapes import signature
+from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.allocator.steps import StepAccount, StepAccounts, StepBudget
+from fairlead.engine.placement.capacity.unit_capacity import alike_fit
+from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, signature
+from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.queues.charges import Charge
+from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
+from fairlead.engine.queues.statement import Statement
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 from fairlead.kube.containment import described
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.allocator.requests import InvalidClaimError
-    from fairlead.engine.allocator.steps import StepAccount, StepAccounts
-    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
-    from fairlead.engine.types.plan import Reservation
 
 
 @dataclass(slots=True)

@@ -7,27 +7,21 @@ place is and why it stays there is `reclaim.reservation`'s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.charges import Charge, add, chargeable
-from fairlead.engine.queues.gangs import AssumedGang
-from fairlead.engine.reclaim.reservation import Reserver
-from fairlead.engine.reclaim.shares import over_contested_share
+from fairlead.engine.queues.gangs import AssumedGang, PendingGang
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.eviction_policy import Preemptor
+from fairlead.engine.reclaim.policy import over_contested_share
+from fairlead.engine.reclaim.reservation import ReservedPlace, Reserver
 from fairlead.engine.types.plan import Assignment, Reservation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.eviction_policy import Preemptor
-    from fairlead.engine.reclaim.reservation import ReservedPlace
 
 RESERVATIONS_MAX = 8  # places for blocked gangs in one decision
 
@@ -82,8 +76,6 @@ class Nomination:
 
 
 class Nominations:
-    """Those of one decision."""
-
     def __init__(self, session: Session, held: HeldDevices) -> None:
         self._session = session
         self._held = held

@@ -8,36 +8,30 @@ with it otherwise. Budgets count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory.nodes import NodeNotice
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.reclaim.move_costs import gpu_seconds, restart_s, saved_at, settled_at
+from fairlead.engine.plan.held import Reservations
+from fairlead.engine.plan.preemption import Preemption
+from fairlead.engine.plan.session import Session
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.reclaim.candidates import EvictionUnit
+from fairlead.engine.reclaim.eviction_policy import Preemptor
 from fairlead.engine.reclaim.moves import MovePolicy, MoveSearch, may_move, new_place
-from fairlead.engine.reclaim.shares import over_contested_share
+from fairlead.engine.reclaim.policy import over_contested_share
+from fairlead.engine.reclaim.protection import gpu_seconds, restart_s, saved_at, settled_at
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.inventory.notices import NodeNotice
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.held import Reservations
-    from fairlead.engine.plan.preemption import Preemption
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import Preemptor
-    from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.values import DeviceRef
 
 NODES_NAMED = 3
 
 
 class Moves:
-    """The moves of one decision."""
-
     def __init__(self, session: Session, preemption: Preemption, reservations: Reservations) -> None:
         self._session = session
         self._preemption = preemption

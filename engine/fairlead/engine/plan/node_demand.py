@@ -21,28 +21,22 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
+from fairlead.engine.explain.count_sums import ClaimOwners
 from fairlead.engine.explain.explainer import Explainer
-from fairlead.engine.explain.largest_holders import ClaimOwners
-from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.placement.model import PlacementResult
+from fairlead.engine.plan.gang import LeftPending, Unschedulable
+from fairlead.engine.plan.held import HeldDevices
+from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.limits import held, over_limit
-from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
-from fairlead.engine.types.amounts import amount_text
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.limits import NamespaceQuotas, held, over_limit
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.engine.types.reasons import Code, PreemptionBlock, PreemptionBlocker, Reason
 from fairlead.engine.types.settings import Autoscaling, Problem
+from fairlead.engine.types.values import Amount, amount_text
 from fairlead.kube import timestamps
-
-if TYPE_CHECKING:
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.plan.gang import LeftPending
-    from fairlead.engine.plan.held import HeldDevices
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.amounts import Amount
 
 _LACKS_DEVICES = {Code.NO_DEVICES, Code.NEVER_FITS, Code.NODES_AWAY}
 

@@ -13,37 +13,30 @@ it and nothing is evicted twice for the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.placement.model import PlacementResult
 from fairlead.engine.placement.shapes import signature
-from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.plan.gang import Unschedulable, WhyPending
 from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
 from fairlead.engine.plan.moves import Moves, moving
 from fairlead.engine.plan.node_demand import NodeDemands
 from fairlead.engine.plan.preemption import Preemption
+from fairlead.engine.plan.session import Session
+from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.blockers import share_blocker
 from fairlead.engine.reclaim.eviction_policy import Preemptor
 from fairlead.engine.reclaim.evictions import making_room
+from fairlead.engine.types.plan import Reservation
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import timestamps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.plan.gang import WhyPending
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.types.plan import Reservation
 
 LEAVING_MAX = 4  # pods and devices that a message names
 
 
 class PostFilter:
-    """What one decision does for gangs that do not fit."""
-
     def __init__(self, session: Session, *, finds_blockers: bool) -> None:
         self._session = session
         self._finds_blockers = finds_blockers

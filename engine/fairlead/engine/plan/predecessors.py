@@ -11,22 +11,18 @@ the old one, which goes when the new one is ready. With another node of 8 in use
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from fairlead.engine.placement.model import CandidateNode
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.limits import over_limit
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.reasons import Code, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.values import Amount
 
 _LACKS_DEVICES = {Code.NO_DEVICES, Code.OVER_SHARE, Code.PROTECTED, Code.HELD, Code.NODES_FULL}
 NAMED_MAX = 3

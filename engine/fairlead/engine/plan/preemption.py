@@ -6,34 +6,25 @@ reason to evict from their queues, and soft reservations yield where they are in
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from fairlead.engine.plan.held import Nominations, Reservations
+from fairlead.engine.plan.session import Session
 from fairlead.engine.queues.charges import Charge, add, chargeable
+from fairlead.engine.queues.gangs import AssumedGang, PendingGang
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.reclaim.blockers import LeastPriorities, blockers
-from fairlead.engine.reclaim.candidates import TentativeAdmission
-from fairlead.engine.reclaim.eviction_policy import VictimPolicy, could_take
+from fairlead.engine.reclaim.candidates import EvictionUnit, TentativeAdmission
+from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy, could_take
 from fairlead.engine.reclaim.evictions import evictions
-from fairlead.engine.reclaim.search import VictimSearch
+from fairlead.engine.reclaim.search import VictimChoice, VictimSearch
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from fairlead.engine.plan.held import Nominations, Reservations
-    from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.gangs import AssumedGang, PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import Preemptor
-    from fairlead.engine.reclaim.search import VictimChoice
-    from fairlead.engine.types.plan import Eviction
 
 
 class Preemption:
-    """The preemptions of one decision."""
-
     def __init__(self, session: Session, nominations: Nominations, reservations: Reservations) -> None:
         self._session = session
         self._nominations = nominations
@@ -47,7 +38,6 @@ class Preemption:
 
     @property
     def possible(self) -> bool:
-        """Whether anything could be evicted at all."""
         return bool(self._session.running or self.tentative.units)
 
     @cached_property

@@ -9,26 +9,20 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.tree import Queue
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.queues.charges import Charge, Charges, add
+from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.reclaim.protection import Protection
-from fairlead.engine.types.gangs import RunningSequence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import RunningGang
-    from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.gangs import RunningGang, RunningSequence
+from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.values import Amount
 
 
 class _Counted(NamedTuple):
@@ -100,7 +94,6 @@ class RunningGangs:
     # -- reads -----------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
-        """Whether any gang runs in a queue."""
         return bool(self._held)
 
     @property
@@ -128,7 +121,6 @@ class RunningGangs:
         return sorted(found, key=lambda pair: pair[0].id)
 
     def leaving(self) -> set[str]:
-        """Ids of the gangs of which pods are leaving."""
         return {self._counted[identity].gang.id for identity in self._leaving}
 
     def priorities(self) -> Iterator[tuple[Queue, int, int]]:

@@ -1,46 +1,66 @@
-"""What the parts of one decision share: the snapshot with its tables, running gangs in their queues, both statements.
+"""What the parts of one decision share: the snapshot with its tables, running gangs in their queues, both statements; and what outlives it.
 
-Opened by `decide` with a snapshot; nothing of it outlives the decision but the cache. The pipelined cluster and the eviction
-candidates are built when first needed: a decision in which every gang finds a place needs neither.
+Opened by `decide` with a snapshot. The pipelined cluster and the eviction candidates are built when first needed: a decision in which every
+gang finds a place needs neither. With a fresh `Memory` every decision is the same.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from fairlead.engine.explain.node_kinds import NodeKinds
+from fairlead.engine.allocator.result import ShareIds
+from fairlead.engine.explain.counts import CountCaches
+from fairlead.engine.explain.node_kinds import KnownKinds, NodeKinds
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
-from fairlead.engine.plan.pending import PendingGangs
-from fairlead.engine.plan.search_turns import SearchTurns
-from fairlead.engine.queues.charges import chargeable
-from fairlead.engine.queues.gangs import AssumedGang
-from fairlead.engine.queues.limits import beyond_limits
-from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
+from fairlead.engine.plan.pending import Known, PendingGangs
+from fairlead.engine.plan.running import RunningGangs
+from fairlead.engine.plan.turns import SearchTurns
+from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.queues.charges import Charge, chargeable
+from fairlead.engine.queues.fair_share import divide_tree
+from fairlead.engine.queues.gangs import AssumedGang, PendingGang
+from fairlead.engine.queues.limits import NamespaceQuotas, beyond_limits
 from fairlead.engine.queues.statement import Statement
-from fairlead.engine.queues.tree_shares import divide_tree
-from fairlead.engine.reclaim.budgets_left import BudgetsLeft
+from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
-from fairlead.engine.reclaim.held_gangs import held_evictions
-from fairlead.engine.reclaim.idle import IdleGangs
+from fairlead.engine.reclaim.evictions import BrokenDevices, BudgetsLeft, IdleGangs, held_reason, whole_evictions
 from fairlead.engine.reclaim.releasing import PipelinedCluster, awaited_until
-from fairlead.engine.reclaim.replace import BrokenDevices
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.plan import Admission, Eviction, EvictionKind
+from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.settings import Autoscaling
 from fairlead.kube import timestamps
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.memory import Memory
-    from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.plan import Admission
-    from fairlead.engine.types.settings import Autoscaling
+class Memory:
+    """One per engine: of the tables for which it was asked last."""
+
+    def __init__(self) -> None:
+        self._cache: SchedulerCache | None = None
+        self._running: RunningGangs | None = None
+        self.counts = CountCaches()
+        self.kinds = KnownKinds()
+        self.pending_kinds: dict[str, Known] = {}  # by gang UID
+
+    def cache(self, snapshot: Snapshot) -> SchedulerCache:
+        """That of the snapshot's tables, brought up to date."""
+        if self._cache is None or not self._cache.serves(snapshot):
+            self._cache = SchedulerCache(snapshot.inventory, snapshot.nodes, snapshot.classes)
+            self.counts, self.kinds, self.pending_kinds = CountCaches(), KnownKinds(), {}
+        self._cache.begin(snapshot.flavors, snapshot.workload)
+        return self._cache
+
+    def running(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> RunningGangs:
+        """Those of the snapshot, charged to the queues of the tree, which has begun a decision."""
+        if self._running is None or not self._running.is_of(tree, cache.charges):
+            self._running = RunningGangs(snapshot.inventory, tree, cache.charges)
+        self._running.update(snapshot.running)
+        return self._running
 
 
 class Session:
@@ -72,13 +92,18 @@ class Session:
         self.idle = IdleGangs(now)
         budgets = BudgetsLeft(snapshot.budgets)
         if self.tree.any_hold or any(gang.hold is not None for gang in snapshot.running):
-            self.replaced += held_evictions(self.running.gangs, budgets, self._going(), self.running.protection)
+            self.replaced += self._whole("Hold", held_reason, budgets)
         if self.tree.any_idle:
-            self.replaced += self.idle.evictions(self.running.gangs, budgets, self._going(), self.running.protection)
+            self.replaced += self._whole("Idle", self.idle.reason, budgets)
         self.leaving = self._going()
         self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
         self._due: list[float] = [] if not self.tree.budgeted else self._budget_changes()
         self._pipelined: PipelinedCluster | None = None
+
+    def _whole(
+        self, kind: EvictionKind, why: Callable[[RunningGang, Queue], Reason | None], budgets: BudgetsLeft
+    ) -> Iterator[Eviction]:
+        return whole_evictions(kind, why, self.running.gangs, budgets, self._going(), self.running.protection)
 
     def _going(self) -> set[str]:
         """UIDs of pods that are evicted for no other gang."""
@@ -246,7 +271,6 @@ class Session:
 
     @property
     def due(self) -> float | None:
-        """The first such time."""
         broken = () if self.broken.due is None else (self.broken.due,)
         return min((*self._due, *self.idle.due, *broken), default=None)
 

@@ -1,38 +1,110 @@
-"""The scheduler cache: what is kept from one decision to the next, such as compiled claims and the best nodes.
+"""The scheduler cache: what is kept from one decision to the next, such as compiled claims, the best nodes, and what can be used at all.
 
 So a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision with a fresh
 cache gives the same plan. One cache belongs to one inventory and one node table, whose change logs it reads.
+Shares are divided from what is usable, so broken hardware makes all shares smaller: else a queue would hold its part of the broken devices
+in working ones. Not counted are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready,
+gone or about to go. What is in use counts as long as it is, unless it must go (NoExecute). Taints of nodes do not matter: some pods
+tolerate them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.allocator.requests import Compiler
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
 from fairlead.engine.inventory.neighbours import NeighbourTable
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import tolerated
+from fairlead.engine.inventory.pool import Pool
 from fairlead.engine.inventory.selectors import Selectors
-from fairlead.engine.placement.candidate_nodes import NodeSnapshot
+from fairlead.engine.placement.model import NodeSnapshot
 from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
 from fairlead.engine.placement.topology.domain_search import TopologyDomains
 from fairlead.engine.placement.value.fragmentation import FragmentationScore
-from fairlead.engine.queues.charges import Charge, Charges
+from fairlead.engine.queues.charges import Charge, Charges, add
+from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.tree import Tree
-from fairlead.engine.queues.usable import Usable
-from fairlead.engine.types.settings import Problem
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.pods import Workload
+from fairlead.engine.types.settings import FlavorSpec, Problem, QueueSpec
+from fairlead.engine.types.values import Amount
+from fairlead.kube import resource
+from fairlead.kube.resource import DeviceTaint
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.settings import FlavorSpec, QueueSpec
-    from fairlead.engine.types.workload import Workload
-    from fairlead.kube import resource
+class Usable:
+    """What pods can use of one inventory and one node table."""
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
+        self._inventory = inventory
+        self._nodes = nodes
+        self._in_doubt: list[Pool] = []
+        self._seen = (-1, -1)
+
+    def of(self, total: Mapping[str, Amount], charges: Charges) -> Charge:
+        """`total` is what all pools are together."""
+        left = dict(total)
+        for pool in self._pools():
+            add(left, charges.whole(pool), -1)
+            add(left, charges.of_pool(pool, self._devices_in_doubt(pool)))
+        return left
+
+    def _pools(self) -> list[Pool]:
+        """Those with devices that may be of no use, worked out again when slices, rules or nodes change."""
+        seen = (self._inventory.structure, self._nodes.structure)
+        if seen != self._seen:
+            self._seen = seen
+            self._in_doubt = [
+                pool
+                for pool in self._inventory.pools_unordered()
+                if pool.problem is None
+                and (pool.tainted or self._ruled(pool) or any(not self._open(name) for name in pool.local))
+            ]
+        return self._in_doubt
+
+    def _ruled(self, pool: Pool) -> bool:
+        """Whether a taint rule may be about one of its devices."""
+        return any(
+            rule.device_selector is not None
+            and rule.device_selector.driver in {None, pool.driver}
+            and rule.device_selector.pool in {None, pool.name}
+            for rule in self._inventory.rules
+        )
+
+    def _open(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.ready and not node.unschedulable and node.notice is None
+
+    def _devices_in_doubt(self, pool: Pool) -> dict[Device, bool]:
+        """The devices that no gang can be given now, and whether they count: while a holder may keep them."""
+        found: dict[Device, bool] = {}
+        for device in pool.devices.values():
+            found_taints = list(taints(device, self._inventory.rules))
+            if found_taints or (device.node is not None and not self._open(device.node)):
+                evicting = [taint for taint in found_taints if taint.effect == "NoExecute"]
+                found[device] = device.use is not None and self._may_stay(device, evicting)
+        return found
+
+    def _may_stay(self, device: Device, evicting: list[DeviceTaint]) -> bool:
+        """Whether a holder tolerates each taint that would evict it, for a while at least."""
+        if not evicting:
+            return True
+        claims = [self._inventory.claim(uid) for uid in (device.use.claims if device.use is not None else ())]
+        return any(
+            all(tolerated(taint.key, taint.value, taint.effect, held.tolerations) for taint in evicting)
+            for claim in claims
+            for held in (claim.devices if claim is not None else ())
+            if held.ref == device.ref and not held.admin
+        )
+
 
 SPECS_BYTES_MAX = 64 * 2**20  # of distinct claim specs remembered, likewise
 SHAPES_MAX = 20_000  # shapes and claims remembered before a new cache is begun
@@ -131,7 +203,6 @@ class SchedulerCache:
             self.placer.fragmentation.look()
 
     def _changed(self) -> Iterable[str]:
-        """Names of the nodes to look at."""
         by_devices = self.inventory.changes.since(self._cursors[0])
         by_pods = self.nodes.changes.since(self._cursors[1])
         self._cursors = (self.inventory.changes.cursor, self.nodes.changes.cursor)

@@ -3,36 +3,29 @@
 Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
 with the least that it could get, and where it takes back what its queue deserves with each kind that it could get. Admin access
 is free; a claim that several pods share is charged once.
-A partition's share is its largest part of its parent's counters (a MIG device's without counters: `mig_share`); a shared device's is its largest part of any capacity.
+A partition's share is its largest part of its parent's counters (of a MIG device without counters: `mig_share`); a shared device's is its largest part of any capacity.
 Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 multiprocessors, so it counts 28/98 = 2/7.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.settings import Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.ledger import Consumption
-    from fairlead.engine.inventory.pool import Pool
-    from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.settings import FlavorSpec
+from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
+from fairlead.engine.allocator.result import Pick
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.ledger import Consumption
+from fairlead.engine.inventory.models import mig_share
+from fairlead.engine.inventory.pool import Pool
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.placement.model import NodeSnapshot, UnitPlacement
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.settings import FlavorSpec, Problem
+from fairlead.engine.types.values import Amount, amount, qualified
 
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]
@@ -100,7 +93,6 @@ class Charges:
         return total, devices
 
     def selector(self, flavor: str) -> str:
-        """The flavor's CEL text."""
         return next(spec.device_selector for spec in self.flavors if spec.name == flavor)
 
     def of_device(self, device: Device, consumption: Consumption = ()) -> Charge:
@@ -181,7 +173,6 @@ class Charges:
         return share(device, consumption) if not self.flavors or self.of_device(device, consumption) else 0
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
-        """Devices that were just allocated to a gang."""
         total: Charge = {}
         for pick in chargeable(placed):
             add(total, self.of_device(pick.device, pick.consumption))

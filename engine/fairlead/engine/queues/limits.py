@@ -1,22 +1,33 @@
-"""What a queue may not hold: more than its limit, more than it may borrow, or what other queues keep unlent.
+"""What keeps a gang from starting whatever is free: limits of queues, budgets, ResourceQuotas of its namespace, and holds.
 
-A queue whose budget is exhausted may hold no more than it deserves (noBorrow), or start nothing at all (stop).
-
-Two points of view: `used` counts leaving pods as gone (the pipelined cluster), `held` counts what they hold still (now).
+Limits: a queue may not hold more than its limit, more than it may borrow, or what other queues keep unlent. One whose budget is exhausted may
+hold no more than it deserves (noBorrow), or start nothing at all (stop). Two points of view: `used` counts leaving pods as gone (the
+pipelined cluster), `held` counts what they hold still (now).
 Example, 8 devices, queues a and b deserve 4 each and b lends 1 (lendingLimit): b keeps 3 even while it is idle, so a may use
 5. With 5 in use by a, one more is refused: 5 + 3 kept + 1 > 8. When b itself uses 2, it still keeps 3 in all.
+ResourceQuotas: the apiserver refuses a claim that exceeds one, so a gang whose claims exceed one together is not started, and no quota is
+held by a part of a gang. What a decision admits or nominates counts at once. A quota is no reason to evict, and a gang that one stops is
+no demand of its queue. Example: a quota of 8 devices, 0 used, gangs of 8 and 4. The first takes all; the second waits with
+"8 used + 4 asked > 8". Source: `CheckRequest` of k8s.io/apiserver/pkg/admission/plugin/resourcequota (1.36), for each quota.
+Holds: a gang on hold, by its own object, its queue's, or that of a queue above, asks for nothing: it is not in the order of its queue, no
+share is divided for it, nothing is evicted or reserved for it, and it does not stand in the way of the gangs behind it, not even in a strict
+queue. What runs goes on; so a member that replaces one of a gang that runs is admitted, else the hold would stop the gang in time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from fairlead.api.hours import hours_text
-from fairlead.engine.queues.tree import Queue
-from fairlead.engine.types.amounts import Amount, amount_text
+from fairlead.engine.queues.tree import Queue, Tree
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, Hold, RunningGang
 from fairlead.engine.types.reasons import BudgetBlock, Code, LimitBlock, Reason
+from fairlead.engine.types.settings import NamespaceQuota, QueueSpec
+from fairlead.engine.types.values import Amount, amount_text
 from fairlead.kube import timestamps
 
 View = Callable[[Queue, str], Amount]
@@ -173,3 +184,140 @@ def _block(queue: Queue, flavor: str, asked: Amount, limit: Amount) -> LimitBloc
         asked=amount_text(asked),
         limit=amount_text(limit),
     )
+
+
+class NamespaceQuotas:
+    def __init__(self, quotas: Iterable[NamespaceQuota]) -> None:
+        self._quotas: dict[tuple[str, str], list[NamespaceQuota]] = {}  # by namespace and resource
+        for quota in quotas:
+            self._quotas.setdefault((quota.namespace, quota.resource), []).append(quota)
+        self._charged: dict[str, GangRequest] = {}  # by gang id
+        self._taken: dict[tuple[str, str], int] = {}  # by those
+
+    def copy(self) -> NamespaceQuotas:
+        """With what is charged now; later charges of the one do not count for the other."""
+        new = NamespaceQuotas(())
+        new._quotas, new._charged, new._taken = self._quotas, dict(self._charged), dict(self._taken)
+        return new
+
+    def shortage(self, gang: GangRequest) -> Reason | None:
+        """Why the gang may not start now: the first quota that it would exceed, those first that it exceeds by itself."""
+        if not gang.quota_charge or gang.id in self._charged:
+            return None
+        broken = [
+            (quota, asked)
+            for resource, asked in gang.quota_charge
+            for quota in self._quotas.get((gang.namespace, resource), ())
+            if self._used(quota) + asked > quota.limit
+        ]
+        if not broken:
+            return None
+        first = min(broken, key=lambda each: (each[1] <= each[0].limit, each[0].name, each[0].resource))
+        return self._reason(*first)
+
+    def beyond(self, gang: GangRequest) -> bool:
+        """Whether it asks by itself for more than the whole of a quota."""
+        return any(
+            asked > quota.limit
+            for resource, asked in gang.quota_charge
+            for quota in self._quotas.get((gang.namespace, resource), ())
+        )
+
+    def charge(self, gang: GangRequest) -> None:
+        """The gang starts, or is nominated."""
+        if gang.quota_charge and gang.id not in self._charged:
+            self._charged[gang.id] = gang
+            self._count(gang, 1)
+
+    def withdraw(self, gang_id: str) -> None:
+        """As if it had not been charged."""
+        gang = self._charged.pop(gang_id, None)
+        if gang is not None:
+            self._count(gang, -1)
+
+    def _count(self, gang: GangRequest, times: int) -> None:
+        for resource, asked in gang.quota_charge:
+            key = (gang.namespace, resource)
+            self._taken[key] = self._taken.get(key, 0) + asked * times
+
+    def _used(self, quota: NamespaceQuota) -> int:
+        return quota.used + self._taken.get((quota.namespace, quota.resource), 0)
+
+    def _reason(self, quota: NamespaceQuota, asked: int) -> Reason:
+        fits = asked <= quota.limit
+        cure = f"raise spec.hard[{quota.resource}] of ResourceQuota {quota.namespace}/{quota.name}"
+        return Reason(
+            code=Code.OVER_QUOTA,
+            message=f"ResourceQuota {quota.namespace}/{quota.name} does not allow all claims of the gang: {quota.resource}: "
+            f"{self._used(quota)} used + {asked} asked > {quota.limit}",
+            could_ever_fit=None if fits else False,
+            advice=f"wait until others of the namespace end, or {cure}"
+            if fits
+            else f"it asks for more than the whole quota: {cure}, or ask for less",
+        )
+
+
+class Found(NamedTuple):
+    """`queue`: whose it is; "" for the gang's own."""
+
+    hold: Hold
+    queue: str
+
+    def resume(self, gang: GangRequest | RunningGang) -> str:
+        """The command that takes it away."""
+        if self.queue:
+            return f"fairlead resume queue {self.queue}"
+        return f"fairlead resume gang {gang.name} -n {gang.namespace}"
+
+    def __str__(self) -> str:
+        return f"queue {self.queue} is {self.hold}" if self.queue else str(self.hold)
+
+
+def hold_of(gang: GangRequest | RunningGang, queue: Queue) -> Found | None:
+    """Its own, else that of the nearest queue on the way up."""
+    return next(_all(gang, queue), None)
+
+
+def evicting_hold(gang: RunningGang, queue: Queue) -> Found | None:
+    """The first of those that say that what runs goes, too."""
+    return next((found for found in _all(gang, queue) if found.hold.evict), None)
+
+
+def _all(gang: GangRequest | RunningGang, queue: Queue) -> Iterator[Found]:
+    if gang.hold is not None:
+        yield Found(gang.hold, "")
+    if queue.tree.any_hold:
+        yield from (Found(step.spec.hold, step.name) for step in queue.path() if step.spec.hold is not None)
+
+
+def on_hold(gang: GangRequest, queue: Queue) -> Reason | None:
+    """Why the gang is not admitted; None where no hold forbids it."""
+    found = None if gang.replaces else hold_of(gang, queue)
+    if found is None:
+        return None
+    return Reason(code=Code.ON_HOLD, message=str(found), advice=f"it is considered again after `{found.resume(gang)}`")
+
+
+def held_queues(queues: Sequence[QueueSpec]) -> dict[str, Found]:
+    """By name, of the queues that take no gangs now: their own hold, or the nearest above."""
+    by_name = {each.name: each for each in queues}
+    found: dict[str, Found] = {}
+    for each in queues:
+        at: QueueSpec | None = each
+        seen = set[str]()
+        while at is not None and at.hold is None and at.name not in seen:
+            seen.add(at.name)
+            at = by_name.get(at.parent or "")
+        if at is not None and at.hold is not None:
+            found[each.name] = Found(at.hold, at.name)
+    return found
+
+
+def gangs_on_hold(snapshot: Snapshot) -> tuple[GangRequest, ...]:
+    """Those of the snapshot's pending gangs that a hold keeps from being admitted."""
+    own = any(gang.hold is not None for gang in snapshot.gangs)
+    if not own and not any(queue.hold is not None for queue in snapshot.queues):
+        return ()
+    tree = Tree(snapshot.queues)
+    placed = ((gang, tree.resolve(gang)) for gang in snapshot.gangs)
+    return tuple(gang for gang, queue in placed if isinstance(queue, Queue) and on_hold(gang, queue) is not None)

@@ -20,29 +20,23 @@ Source: KAI-Scheduler pkg/scheduler/framework/statement.go (checkpoint, rollback
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
-from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.allocator.result import Pick, SearchStatus
+from fairlead.engine.allocator.steps import StepAccounts, StepBudget
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.placement.model import CandidateNode, PlacementResult, UnitPlacement
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.gangs import GangRequest, RunningMember
+from fairlead.engine.types.values import DeviceRef
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Sequence
-
-    from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.allocator.steps import StepAccounts, StepBudget
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology.domain_search import TopologyDomains
-    from fairlead.engine.types.gangs import GangRequest, RunningMember
-    from fairlead.engine.types.references import DeviceRef
-
-    Change = Callable[..., None]
+Change = Callable[..., None]
 
 
 class Statement:
@@ -100,7 +94,6 @@ class Statement:
         self._log.append((self._allocate, (placed,), 1))
 
     def place(self, gang: GangRequest, units: Sequence[PlacementUnit], steps: int, *, spread: bool) -> PlacementResult:
-        """Places for the whole gang, or none."""
         budget = self.accounts.budget(steps)
         result = self.domains.place(gang, units, budget, spread=spread)
         result.starved = budget.account.exhausted() and result.status is SearchStatus.BUDGET_ENDED

@@ -2,26 +2,21 @@
 
 A broken Queue object never stops the others: its faults are listed, and the queue is left out or treated as a root. Without
 any Queue object there is one implicit queue without quotas, named "". Amounts are by flavor; devices play no part. What a
-queue may not hold, for its limits or for what others keep unlent, is `limits`'; what its fair share is, `tree_shares`'.
+queue may not hold, for its limits or for what others keep unlent, is `limits`'; what its fair share is, `fair_share`'s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.types.amounts import amount_text
+from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.reasons import Code, Reason
-from fairlead.engine.types.settings import Problem, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, Problem, QueueSpec
+from fairlead.engine.types.values import Amount, amount_text
 from fairlead.kube import labels
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
-    from fairlead.engine.types.settings import FlavorQuota
 
 
 class Queue:
@@ -43,9 +38,9 @@ class Queue:
         self.used: Charge = {}
         self.releasing: Charge = {}  # of pods that are leaving: held still, used no more
         self.demand: Charge = {}  # used, and what pending gangs ask for at least
-        self.fair: Charge = {}  # what it may hold now, see tree_shares
+        self.fair: Charge = {}  # what it may hold now, see fair_share
         self.allocation_units: dict[str, int] = {}  # into how many parts a unit of the flavor is cut, where it is
-        self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see tree_shares
+        self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see fair_share
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
         self.running = 0  # gangs of this queue itself
 
@@ -54,7 +49,6 @@ class Queue:
         return self.spec.name
 
     def path(self) -> Iterator[Queue]:
-        """This queue and those above it."""
         queue: Queue | None = self
         while queue is not None:
             yield queue
@@ -151,8 +145,8 @@ class Tree:
 
     def __init__(self, specs: Sequence[QueueSpec]) -> None:
         self.totals: Mapping[str, Amount] = {}  # what the cluster has of each flavor
-        self.lendable: dict[tuple[Queue | None, str], Amount] = {}  # by parent and flavor, see `order.lendable`
-        self.divided: dict[tuple[Queue | None, str], Any] = {}  # by parent and flavor, see tree_shares
+        self.lendable: dict[tuple[Queue | None, str], Amount] = {}  # by parent and flavor, see `gangs.lendable`
+        self.divided: dict[tuple[Queue | None, str], Any] = {}  # by parent and flavor, see fair_share
         self.problems: list[Problem] = []
         self.implicit = not specs
         self.queues: dict[str, Queue] = {}

@@ -10,16 +10,13 @@ Writes: one per queue and `WRITE_S` at most, and only where a part changed by `M
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from fairlead.engine.types.plan import FlavorTotal, QueueUse
-    from fairlead.engine.types.settings import QueueSpec
+from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.settings import QueueSpec
 
 GAP_MAX_S = 600.0
 WRITE_S = 60.0
@@ -94,7 +91,6 @@ class UsageHistory:
     def note(
         self, specs: Iterable[QueueSpec], uses: Iterable[QueueUse], totals: Iterable[FlavorTotal], now: float
     ) -> None:
-        """What the queues hold from now on."""
         whole = {total.flavor: float(total.total) for total in totals if total.total}
         uids = {spec.name: spec.uid for spec in specs}
         self._names = {uid: name for name, uid in uids.items()}
@@ -163,7 +159,6 @@ class UsageHistory:
         )
 
     def written(self, uid: str, remembered: RememberedUsage) -> None:
-        """The queue's status says this now."""
         queue = self._queues.get(uid)
         if queue is not None:
             queue.written = remembered

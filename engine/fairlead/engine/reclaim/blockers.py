@@ -5,19 +5,14 @@ Asked once for each kind of gang that found no victims. Decides nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from fairlead.engine.reclaim.policy import may_be_guaranteed
-from fairlead.engine.reclaim.shares import over_contested_share
-from fairlead.engine.types.amounts import amount_text
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.candidates import EvictionUnit
+from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
+from fairlead.engine.reclaim.policy import may_be_guaranteed, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
+from fairlead.engine.types.values import amount_text
 
 QUEUES_MAX = 32  # whose gangs are counted, the largest holders first
 _ORDER = {block: place for place, block in enumerate(PreemptionBlock)}

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.charges import Charge, add, chargeable
-from fairlead.engine.reclaim.move_costs import works_since
-from fairlead.engine.reclaim.protection import Protection
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.queues.charges import Charge, Charges, add, chargeable
+from fairlead.engine.queues.gangs import AssumedGang
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.protection import Protection, works_since
+from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.gangs import RunningGang, RunningMember
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from fairlead.engine.inventory.allocated import AllocatedClaim
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.tree import Queue
 
 Rank = tuple[bool, float, float, float, str, str]
 _rank = attrgetter("rank")
@@ -38,20 +32,6 @@ class EvictionUnit:
     runs = True  # False: this decision gave it its devices, see `plan.preemption`
     starts = True  # False: it is only nominated for devices that come free
     turn = 0  # of one that does not start: its gang's place in this decision's order
-
-    __slots__ = (
-        "charge",
-        "claims",
-        "devices",
-        "gang",
-        "id",
-        "members",
-        "queue",
-        "rank",
-        "started",
-        "whole",
-        "works_since",
-    )
 
     def __init__(
         self,
@@ -113,7 +93,6 @@ class TentativeAdmission(EvictionUnit):
     """
 
     runs = False
-    __slots__ = ("held", "starts", "turn")
 
     def __init__(
         self, assumed: AssumedGang, held: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
@@ -234,7 +213,6 @@ class VictimCandidates:
         self._add(unit, inf)
 
     def _add(self, unit: EvictionUnit, until: float) -> None:
-        """With the time until which it is protected."""
         if until > self.now:
             self.protected[unit] = until
         self.units.append(unit)

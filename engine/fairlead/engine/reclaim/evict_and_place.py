@@ -6,30 +6,26 @@ what this misses, the searches of its callers find.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from fairlead.api import names
-from fairlead.engine.placement.model import NodeScope
-from fairlead.engine.placement.shapes import hardest_first
-from fairlead.engine.placement.topology.domain_search import parse, required
-from fairlead.engine.placement.topology.groups import by_subgroup
+from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
+from fairlead.engine.placement.shapes import PlacementUnit, hardest_first
+from fairlead.engine.placement.topology.domain_search import TopologyDomains
+from fairlead.engine.placement.topology.domains import by_subgroup, parse, required
+from fairlead.engine.reclaim.candidates import EvictionUnit
+from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes
+from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
+from fairlead.engine.types.gangs import GangRequest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Found = tuple[list[EvictionUnit], list[UnitPlacement]]
+"""What was evicted, and where the gang's units are: both in force."""
 
-    from fairlead.engine.allocator.steps import StepBudget
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.topology.domain_search import TopologyDomains
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes
-    from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
-    from fairlead.engine.types.gangs import GangRequest
 
-    Found = tuple[list[EvictionUnit], list[UnitPlacement]]
-    """What was evicted, and where the gang's units are: both in force."""
 Where = TypeVar("Where")
 ALIGNED_MAX = 16  # values tried for one gang on each model
 DOMAINS_MAX = 32  # topology domains tried for one gang

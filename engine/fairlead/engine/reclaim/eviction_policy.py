@@ -10,24 +10,30 @@ account: `evict` and `spare` are changes of the pipelined cluster's statement.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_be_guaranteed, may_reclaim, path_to, wanted_of
-from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
+from fairlead.engine.reclaim.policy import (
+    Rule,
+    borrows,
+    branches,
+    fits_share,
+    may_be_guaranteed,
+    may_reclaim,
+    over_contested_share,
+    path_to,
+    wanted_of,
+)
+from fairlead.engine.reclaim.releasing import PipelinedCluster
+from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.reasons import PreemptionBlock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.reclaim.releasing import PipelinedCluster
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import GangRequest
-    from fairlead.engine.types.settings import DisruptionBudget
+from fairlead.engine.types.settings import DisruptionBudget
+from fairlead.engine.types.values import Amount
 
 Key = TypeVar("Key")
 _BLOCKS = {
@@ -89,7 +95,6 @@ class EvictionPolicy:
         self.statement.do(self._evicting, unit, only)
 
     def spare(self, unit: EvictionUnit, *, only: str | None = None) -> None:
-        """Undo `evict`."""
         self.statement.undo(self._evicting, unit, only)
 
     def _evicting(self, unit: EvictionUnit, only: str | None, times: int) -> None:

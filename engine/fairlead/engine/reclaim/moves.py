@@ -7,7 +7,7 @@ that is free *now*: it is held before anything is evicted. So no moved gang wait
              (so what starts by a decision does not move by the next), as PodDisruptionBudgets and disruption budgets allow
     nodes    those of which nothing is leaving: what comes free there may be for another gang, and that is settled when it is gone;
              for the place of a moved one, too, unless it would be evicted for good otherwise
-    cost     the fewest GPU-seconds that stopping them loses (`move_costs`); on one node the cheapest set that makes room
+    cost     the fewest GPU-seconds that stopping them loses (`protection`); on one node the cheapest set that makes room
     verified places of the moved ones on the ledger of now, on which all that runs is still there and the preemptor's place is
              held; that of the preemptor on the pipelined one, without them. Each within its queue's limits and its topology
 Gangs with terms about other pods, and those that such terms concern, neither move nor have others moved: the two places would
@@ -19,36 +19,29 @@ Ends: each plan places one more gang and stops none, so gangs that only wait can
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.nodes import NodeInfo
+from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+from fairlead.engine.placement.shapes import Shapes
+from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.gangs import with_models
-from fairlead.engine.queues.limits import held, over_limit, used
-from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes, CostFunction
+from fairlead.engine.queues.limits import View, held, over_limit, used
+from fairlead.engine.queues.statement import Statement
+from fairlead.engine.reclaim.candidates import EvictionUnit
+from fairlead.engine.reclaim.cheapest_nodes import STEPS_PUT, CheapestNodes, CostFunction, Trial
 from fairlead.engine.reclaim.evict_and_place import allowed_domains, evict_and_place
-from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-from fairlead.engine.reclaim.move_costs import gpu_seconds, movable, settled_at
-from fairlead.engine.reclaim.trial import STEPS_PUT
+from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor, VictimPolicy
+from fairlead.engine.reclaim.protection import gpu_seconds, movable, settled_at
+from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RefusedNode
 from fairlead.engine.types.reasons import PreemptionBlock
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.engine.inventory.nodes import NodeInfo
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import Shapes
-    from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.limits import View
-    from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
-    from fairlead.engine.reclaim.trial import Trial
-    from fairlead.engine.snapshot import Snapshot
 
 GANGS_MAX = 8  # on one node, of which all sets are tried, the cheapest for their devices
 SETS_MAX = 8  # tried on one node
@@ -173,8 +166,6 @@ class MovePlan:
 
 
 class MoveSearch:
-    """One per decision. `now`: the statement of the ledger of now."""
-
     def __init__(self, policy: MovePolicy, now: Statement) -> None:
         self.policy = policy
         self._costs = MoveCosts(policy)

@@ -1,7 +1,12 @@
-"""May one queue reclaim devices from another? The rule alone, apart from which gangs are chosen.
+"""How a queue stands against its fair share, and whether one queue may reclaim devices from another. The rules alone.
 
-It depends on queues and amounts; not on gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
-not reclaim. The paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
+They depend on queues and amounts; not on gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption.
+Shares: a queue may hold the larger of `deserved` and `fair`. "Over its share" is said of the first queue on the way up from the gang's own
+for which that no longer holds, in any flavor that the gang asks for. Contested: queues beside it hold or ask for these flavors, too. An only
+child's share is all that its parent has, and to be over that share takes nothing from other queues.
+Example, 8 devices, queues a and b deserve 2 each: a alone asks for 6 and has a fair share of 6, so 7 would be over its share,
+but uncontested. When b asks for 4, both have a fair share of 4 and a's fifth device is over a contested share.
+Reclaim: the paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
 by flavor, with the request counted on the reclaimer's branch (flavors that no queue lists aside, see `Tree.deciding`):
     guarantee   the reclaimer's branch holds no more than it deserves. It may reclaim from a branch above what that deserves,
                 even a gang without which the victim falls below: that gang ran on borrowed devices. Nothing else ever takes
@@ -9,31 +14,67 @@ by flavor, with the request counted on the reclaimer's branch (flavors that no q
     fairness    the reclaimer's branch stays within its fair share. It may reclaim from a branch above its own, down to what
                 that deserves and no further, and only if it ends with less surplus per weight than the victim had before
                 (else whole devices would move back and forth over a rounding).
-Every queue from the victim up to its branch must be above what it deserves, too.
-Invariant: what a queue took by fairness it cannot lose to the same victim by fairness, for it ends within its share.
-
+Every queue from the victim up to its branch must be above what it deserves, too. A set is allowed when its units can be taken one by one in
+some order. Invariant: what a queue took by fairness it cannot lose to the same victim by fairness, for it ends within its share.
 Example, 12 devices, queues a, b and c deserve 2 each. b holds all 12, a asks for 7, c for nothing: fair shares 6, 6 and 0.
     a asks for 2:  0 + 2 <= deserved 2, guarantee: b holds 12 > 2, so its gangs of up to 12 devices may go
     then 4 more:   2 + 4 > deserved 2 but <= fair share 6, fairness: b holds 10 > fair share 6; after a gang of 4 it holds 6 >= 2
     then 1 more:   6 + 1 > fair share 6: refused, OVER_SHARE
-
-    may_reclaim(reclaimer, request, victim, freed)    one more victim; those taken before are off `used` already
-`reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `request` is not charged yet. A set is
-allowed when its units can be taken one by one in some order.
 Source: KAI-Scheduler reclaimable.go and strategies.go, Kueue's fair sharing preemption; DESIGN 4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.types.values import Amount
 
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.amounts import Amount
+
+def over_contested_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
+    """The first queue on the way up that would hold more than its share with this charge, where that share is contested."""
+    deciding = queue.tree.deciding(charge)
+    return next((step for step in queue.path() if _over_contested(step, deciding)), None)
+
+
+def beyond_share(queue: Queue, charge: Mapping[str, Amount]) -> list[tuple[Queue, str, Amount]]:
+    """Queue on the way up, flavor, and by how much the queue would hold more than its share of that with this charge."""
+    return [
+        (step, flavor, more)
+        for step in queue.path()
+        for flavor, value in queue.tree.deciding(charge).items()
+        if (more := _excess(step, flavor, value)) > 0
+    ]
+
+
+def borrows(queue: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether the queue holds more than a contested share already, in one of these flavors."""
+    return over_contested_share(queue, dict.fromkeys(charge, 0)) is not None
+
+
+def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether the charge alone, with nothing else of the queues in use, is within their shares."""
+    return all(
+        value <= max(step.deserved(flavor), step.fair.get(flavor, 0))
+        for step in queue.path()
+        for flavor, value in queue.tree.deciding(charge).items()
+    )
+
+
+def _over_contested(step: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether queues beside it hold or ask for a flavor of which it would hold more than its share."""
+    over = [flavor for flavor, value in charge.items() if _excess(step, flavor, value) > 0]
+    if not over:
+        return False
+    siblings = step.tree.roots if step.parent is None else step.parent.children
+    return any(other.demand.get(flavor) for other in siblings if other is not step for flavor in over)
+
+
+def _excess(step: Queue, flavor: str, value: Amount) -> Amount:
+    """Beyond the share, with so much more; negative where some of it is left."""
+    return step.used.get(flavor, 0) + value - max(step.deserved(flavor), step.fair.get(flavor, 0))
 
 
 class Rule(StrEnum):

@@ -13,29 +13,23 @@ Source: KAI-Scheduler's pipelined pods on releasing resources.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import inf
-from typing import TYPE_CHECKING
 
 from fairlead.api.bounds import DEFAULTS
+from fairlead.engine.allocator.steps import StepAccounts
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.statement import Statement
-from fairlead.engine.reclaim.candidates import TentativeAdmission
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.allocator.steps import StepAccounts
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.protection import Protection
-    from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
-
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.candidates import EvictionUnit, TentativeAdmission
+from fairlead.engine.reclaim.protection import Protection
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 
 RELEASING_S = DEFAULTS.termination_grace_s
 """How long a device that its node is releasing is awaited: the pod that had it was deleted by force, and its queue is not known."""

@@ -12,29 +12,24 @@ that nothing idles. Backfill: a gang that ends (activeDeadlineSeconds) before `r
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes, CostFunction
+from fairlead.engine.queues.statement import Statement
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
+from fairlead.engine.reclaim.cheapest_nodes import CheapestNodes, CostFunction, Trial
 from fairlead.engine.reclaim.evict_and_place import allowed_domains, evict_and_place
-from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-from fairlead.engine.reclaim.shares import beyond_share
+from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
+from fairlead.engine.reclaim.policy import beyond_share
+from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.types.reasons import PreemptionBlock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.reclaim.eviction_policy import Preemptor
-    from fairlead.engine.reclaim.releasing import PipelinedCluster
-    from fairlead.engine.reclaim.trial import Trial
-    from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.values import Amount
 
 
 class Hold:
@@ -47,7 +42,6 @@ class Hold:
 
     @property
     def held(self) -> list[UnitPlacement]:
-        """What is held now."""
         return self._held
 
     def take(self) -> None:
@@ -119,8 +113,6 @@ class WaitCosts(CostFunction[WaitCost]):
 
 
 class Reserver:
-    """One per decision."""
-
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)

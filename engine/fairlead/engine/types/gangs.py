@@ -1,4 +1,4 @@
-"""The gangs of a snapshot: pending ones with their pods and claims, and running ones with what they hold.
+"""The gangs of a snapshot: pending ones with their pods and claims, running ones with what they hold, and holds on either.
 
 Frozen values, made by the controller from pods, Gang objects and claims; no behaviour beyond small views.
 """
@@ -9,11 +9,24 @@ from collections.abc import Iterable, Mapping
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.engine.types.fact import Fact
-from fairlead.engine.types.hold import Hold
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import DeviceRef, Named, PodRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import DeviceRef, Fact, Named, PodRef
 from fairlead.kube import resource
+
+
+class Hold(Fact, frozen=True, kw_only=True):
+    """`since` is RFC 3339, as written; "" where a text is not known."""
+
+    by: str = ""
+    since: str = ""
+    reason: str = ""
+    evict: bool = False  # what runs goes, too
+
+    def __str__(self) -> str:
+        """`by alice since 2026-11-24T08:00:00Z: the rack is being moved`, or what of it is known."""
+        by = f" by {self.by}" if self.by else ""
+        since = f" since {self.since}" if self.since else ""
+        return f"on hold{by}{since}{f': {self.reason}' if self.reason else ''}"
 
 
 class ClaimRequest(Fact, frozen=True, kw_only=True):

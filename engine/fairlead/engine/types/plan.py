@@ -6,23 +6,17 @@ dataclass.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Self
 
 import msgspec
 
-from fairlead.engine.types.references import Named
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Self
-
-    from fairlead.engine.types.allocation import Allocation
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import RunningGang, RunningMember
-    from fairlead.engine.types.reasons import Reason
-    from fairlead.engine.types.references import PodRef
-    from fairlead.engine.types.settings import Problem
+from fairlead.engine.types.gangs import RunningGang, RunningMember
+from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.settings import Problem
+from fairlead.engine.types.values import Amount, DeviceRef, Named, PodRef
+from fairlead.kube import resource
 
 EvictionKind = Literal["Reclaim", "Preempt", "Replace", "Idle", "Move", "Hold"]
 
@@ -41,9 +35,13 @@ class ClaimAllocation(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     namespace: str
     name: str
-    allocation: Allocation
+    allocation: resource.AllocationResult
     reserved_for: tuple[PodRef, ...]
     already_allocated: bool = False
+
+    @property
+    def devices(self) -> list[DeviceRef]:
+        return [DeviceRef(each.driver, each.pool, each.device) for each in self.allocation.devices.results]
 
 
 class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +103,7 @@ class Eviction(Named):
         None  # how long PodDisruptionBudgets may refuse it when its time has come; None: for good
     )
     place: Admission | None = None  # with Move: nodes and devices for its pods, by those that run now
-    gpu_seconds: float = 0.0  # with Move: what it costs, see `reclaim.move_costs`
+    gpu_seconds: float = 0.0  # with Move: what it costs, see `reclaim.protection`
 
     @classmethod
     def of(
@@ -225,5 +223,5 @@ class Plan:
     due: float | None = None  # unix seconds: when time alone may change the answer; None: never
     problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing
     failures: tuple[tuple[str, str], ...] = ()  # ids of gangs that cannot be computed, and what was raised
-    # UIDs of gangs that have had their turn: for the next snapshot, see `plan.search_turns`.
+    # UIDs of gangs that have had their turn: for the next snapshot, see `plan.turns`.
     searched: tuple[str, ...] = ()

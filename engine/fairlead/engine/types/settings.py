@@ -11,9 +11,8 @@ from typing import Literal
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.engine.types.amounts import Amount
-from fairlead.engine.types.fact import Fact
-from fairlead.engine.types.hold import Hold
+from fairlead.engine.types.gangs import Hold
+from fairlead.engine.types.values import Amount, Fact
 from fairlead.kube import core
 from fairlead.kube.objects import LabelSelector
 

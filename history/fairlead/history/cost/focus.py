@@ -22,13 +22,9 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead.api.flavor import Flavor
-from fairlead.history.cost.bill import Asked, check_label, label_names
-from fairlead.history.cost.conservation import conserve
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.grouping import LABEL
-from fairlead.history.cost.reading import Reader
+from fairlead.history.cost.bill import Asked, check_label, conserve, label_names
 from fairlead.history.cost.usage import Priced, hours, priced
-from fairlead.history.cost.window import Known, days, month_of, shown
+from fairlead.history.cost.window import LABEL, CostError, Known, Reader, days, month_of, shown
 from fairlead.history.cost.written import MONEY_PLACES, plain
 from fairlead.history.ledger.entries import HELD, Sum
 from fairlead.history.prices import PriceBook, rounded

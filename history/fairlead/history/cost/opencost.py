@@ -1,4 +1,4 @@
-"""OpenCost's `GET /allocation`, answered from the ledger: the same parameters, fields and errors, for devices. Pure.
+"""What OpenCost reads and answers, from the ledger and from claims: its `GET /allocation`, and the series by which it counts GPUs. Pure.
 
 Source: opencost/opencost, core/pkg/opencost/allocation_json.go (fields), window.go (windows), pkg/costmodel/aggregation.go (parameters),
 router.go (`code`, `status`, `data`, `message`). What differs, since the ledger has claims, not pods:
@@ -9,22 +9,23 @@ router.go (`code`, `status`, `data`, `message`). What differs, since the ledger 
 - `gpuCostIdle` is the part of `gpuCost` for time in which the device was idle, and with shareIdle the share of `__idle__`.
 - `__idle__` is time that no claim holds: free, fragmented, drained, broken and the rest.
 - Amounts have no currency there: prices in several are a 400.
+
+A stock OpenCost counts the GPUs of pods from requests for `nvidia.com/gpu`, which pods with ResourceClaims do not have. Where the series
+`container_gpu_allocation` exists it is taken instead (pkg/costmodel/allocation.go: queryFmtGPUsAllocated; allocation_helpers.go:
+applyGPUsAllocated), by container, pod, namespace and node.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.grouping import LABEL
-from fairlead.history.cost.reading import Reader
 from fairlead.history.cost.usage import Figures, hours, priced
-from fairlead.history.cost.window import Window, shown
+from fairlead.history.cost.window import LABEL, CostError, Reader, Window, month_of, shown
 from fairlead.history.ledger.entries import HELD
 from fairlead.history.prices import PriceBook, rounded
 from fairlead.kube.timestamps import DAY_US, HOUR_US, SECOND_US
@@ -252,17 +253,15 @@ def _window(text: str, now_s: int) -> Window:
 
 def _parsed(text: str, now_s: int) -> Window | None:
     today = now_s // 86_400 * 86_400
-    first = _EPOCH + timedelta(seconds=today)
-    month = int((first.replace(day=1) - _EPOCH).total_seconds())
-    sunday = today - (first.weekday() + 1) % 7 * 86_400
-    before = int(((first.replace(day=1) - timedelta(days=1)).replace(day=1) - _EPOCH).total_seconds())
+    sunday = today - (datetime.fromtimestamp(today, UTC).weekday() + 1) % 7 * 86_400
+    month = month_of(now_s * SECOND_US).since_us // SECOND_US
     named = {
         "today": (today, today + 86_400),
         "yesterday": (today - 86_400, today),
         "week": (sunday, now_s),
         "month": (month, now_s),
         "lastweek": (sunday - 7 * 86_400, sunday),
-        "lastmonth": (before, month),
+        "lastmonth": (month_of(month * SECOND_US - 1).since_us // SECOND_US, month),
     }
     if text in named:
         return _of_seconds(*named[text])
@@ -297,3 +296,59 @@ def _duration_us(name: str, text: str) -> int:
 def _number(value: Fraction) -> float:
     """The number rounded as OpenCost does: five places."""
     return float(rounded(value, 5))
+
+
+NAME: Final = "container_gpu_allocation"
+HELP: Final = (
+    "GPUs that containers hold through ResourceClaims, in whole devices; claims that are shared are divided evenly."
+)
+
+
+class Container(NamedTuple):
+    pod: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldClaim:
+    """An allocated claim: its part of whole devices, and the containers of the pods in its status.reservedFor that use it."""
+
+    namespace: str
+    node: str
+    gpus: Fraction
+    containers: tuple[Container, ...] = ()
+
+
+class Series(NamedTuple):
+    container: str
+    pod: str
+    namespace: str
+    node: str
+    value: float
+
+
+def series(held: Iterable[HeldClaim]) -> list[Series]:
+    """In the order of their labels. Claims without a container or a node are left out: OpenCost cannot charge them."""
+    found = dict[tuple[str, str, str, str], Fraction]()
+    for claim in held:
+        users = sorted({each for each in claim.containers if each.container and each.pod})
+        if not claim.node:
+            continue
+        for user in users:
+            key = (user.container, user.pod, claim.namespace, claim.node)
+            found[key] = found.get(key, Fraction(0)) + claim.gpus / len(users)
+    return [Series(*key, float(value)) for key, value in sorted(found.items())]
+
+
+def lines(held: Iterable[HeldClaim]) -> list[str]:
+    """In Prometheus' text format, with HELP and TYPE."""
+    made = [
+        f'{NAME}{{container="{_escaped(each.container)}",pod="{_escaped(each.pod)}",namespace="{_escaped(each.namespace)}",'
+        f'node="{_escaped(each.node)}"}} {each.value!r}'
+        for each in series(held)
+    ]
+    return [f"# HELP {NAME} {HELP}", f"# TYPE {NAME} gauge", *made]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

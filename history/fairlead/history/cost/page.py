@@ -1,24 +1,32 @@
 """A report as one HTML page that needs nothing else: no script, no file and no host. Light and dark, and readable when printed.
 
-Names come from tenants: every text is escaped, and the page's own policy forbids scripts and requests.
+Names come from tenants: every text is escaped by the template, and the page's own policy forbids scripts and requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import Final
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Final, NamedTuple
 
-from fairlead.history.cost import charts, wording
-from fairlead.history.cost.charts import Bar
-from fairlead.history.cost.conservation import Day
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from fairlead.history.cost import written
+from fairlead.history.cost.bill import Day
 from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Report
 from fairlead.history.cost.window import shown
-from fairlead.history.cost.wording import gpu_hours, lasting, money, percent, targets, verdict
+from fairlead.history.cost.written import gpu_hours, lasting, money, percent
 from fairlead.history.ledger.entries import BUCKETS, Bucket
 
 COLUMNS_MAX: Final = 62
 GAPS_MAX: Final = 20
+BANDS: Final = (
+    (FLEET_PERCENT[0] / 100, FLEET_PERCENT[1] / 100),
+    (0.0, IDLE_PERCENT / 100),
+    (MEMORY_PERCENT / 100, 1.0),
+)
+"""Where each target is met, in the order of `written.targets`."""
 MEANING: Final[Mapping[Bucket, str]] = {
     "used": "held by a claim, and in use",
     "idle": "held by a claim whose device was idle",
@@ -30,106 +38,76 @@ MEANING: Final[Mapping[Bucket, str]] = {
     "broken": "tainted, or its node is away",
     "unknown": "not seen",
 }
-STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --paper: #ffffff; --line: #d8dde4; --track: #eef1f4;
-  --used: #0072b2; --idle: #e69f00; --starting: #56b4e9; --nominated: #cc79a7; --fragmented: #d55e00; --free: #b9c2cc; --drained: #8a6d3b; --broken: #3d3d3d;
-  --unknown: #8c8c8c; --band: #cfe9dc; --good: #00694c; --bad: #b3400a; }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #a3adba; --paper: #14181e; --line: #333b46; --track: #222932;
-  --used: #4aa8e0; --idle: #f0b73a; --starting: #8fd0f5; --nominated: #dd9cc2; --fragmented: #f08a3c; --free: #4a5563; --drained: #c2a36b; --broken: #d0d0d0;
-  --unknown: #7d7d7d; --band: #1f4636; --good: #5fd3a5; --bad: #ff9a63; } }
-@media print { :root { color-scheme: light; } body { margin: 0; } section { break-inside: avoid; }
-  rect, .key i { print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
-* { box-sizing: border-box; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } p { margin: .4rem 0; } .soft { color: var(--soft); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td:first-child { overflow-wrap: anywhere; min-width: 7em; }
-th { font-weight: 600; color: var(--soft); } td.n, th.n { text-align: right; white-space: nowrap; }
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; } svg text { fill: var(--ink); } svg text.axis { fill: var(--soft); }
-.grid { stroke: var(--line); } .track { fill: var(--track); } .band { fill: var(--band); } .mark { stroke: var(--ink); stroke-width: 2; }
-.met { color: var(--good); } .missed { color: var(--bad); font-weight: 600; } .key i { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 .9em; }
-"""
+
+
+class Bar(NamedTuple):
+    """A row of a chart: values from 0 to 1 with their classes, and texts before and behind."""
+
+    label: str
+    parts: Sequence[tuple[str, float]]
+    text: str
+    mark: float | None = None
+
+
+@cache
+def _template() -> Template:
+    made = Environment(
+        loader=PackageLoader("fairlead.history.cost"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.globals |= {
+        "bands": BANDS,
+        "buckets": BUCKETS,
+        "gaps_max": GAPS_MAX,
+        "shown": shown,
+        "target_bar": _target_bar,
+        "two": lambda value: f"{value:.2f}",
+        "within": lambda part: max(0.0, min(1.0, part)),
+        "written": written,
+    }
+    return made.get_template("report.html")
 
 
 def html(report: Report) -> str:
     span = report.known.window
-    title = f"GPU report, {shown(span.since_us)[:10]} to {shown(span.until_us)[:10]}"
-    classes = "".join(
-        f"rect.{name} {{ fill: var(--{name}); }} .key i.{name} {{ background: var(--{name}); }}\n" for name in BUCKETS
-    )
-    body = [
-        f'<h1>{escape(title)}</h1><p class="soft">{escape(str(span))}</p>',
-        f'<p class="missed">{escape(report.known.missing)}</p>' if report.known.missing else "",
-        _section("Against the targets", _targets(report)),
-        _section("Where all device time went", _device_time(report)),
-        _section("What was not put to use", _losses(report)),
-        _section("Who held idle devices", _holders(report)),
-        _section("What would do with less", _sizing(report)),
-        _section("How long gangs waited", _waiting(report)),
-    ]
     return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{escape(title)}</title><style>{STYLE}{classes}</style></head><body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
-    )
-
-
-def _targets(report: Report) -> str:
-    bands = (
-        (FLEET_PERCENT[0] / 100, FLEET_PERCENT[1] / 100),
-        (0.0, IDLE_PERCENT / 100),
-        (MEMORY_PERCENT / 100, 1.0),
-    )
-    found: list[str] = []
-    for (name, part, wanted, met), band in zip(targets(report), bands, strict=True):
-        colour = "idle" if "Idle" in name else "used"
-        rows = [Bar(name, [(colour, float(part or 0))], percent(part))]
-        found.append(charts.bars(f"{name}: {percent(part)}, target {wanted}", rows, band))
-        found.append(f'<p class="soft">Target {escape(wanted)}: <span class="{_class(met)}">{verdict(met)}</span></p>')
-    if report.unsampled:
-        found.append(
-            f'<p class="soft">{percent(report.unsampled)} of the time held has no samples; it counts as busy.</p>'
+        _template()
+        .render(
+            report=report,
+            title=f"GPU report, {shown(span.since_us)[:10]} to {shown(span.until_us)[:10]}",
+            columns=_columns(report.conservation.days),
+            device_time=_device_time(report),
+            idle_bars=_idle_bars(report),
+            wait_bars=_wait_bars(report),
         )
-    return "".join(found)
+        .lstrip()
+        + "\n"
+    )
 
 
-def _device_time(report: Report) -> str:
+def _target_bar(name: str, part: Fraction | None) -> Bar:
+    return Bar(name, [("idle" if "Idle" in name else "used", float(part or 0))], percent(part))
+
+
+def _device_time(report: Report) -> list[tuple[str, ...]]:
+    """Bucket, what it means, hours, part, cost."""
     time = report.conservation
-    key = "".join(f'<i class="{name}"></i>{name}' for name in BUCKETS if time.weighed[name])
-    rows = [
-        [
+    rows: list[tuple[str, ...]] = [
+        (
             name,
             MEANING[name],
             gpu_hours(time.weighed[name]),
             f"{time.percent[name]} %",
             money(report.figures.money(buckets=(name,))),
-        ]
+        )
         for name in BUCKETS
         if time.weighed[name]
     ]
-    rows.append(
-        [
-            "total",
-            f"{time.units} devices, {len(time.days)} days",
-            gpu_hours(time.total),
-            "100.0 %" if time.total else "",
-            "",
-        ]
-    )
-    gaps = "".join(
-        f"<li>{escape(shown(gap.start_us))} to {escape(shown(gap.end_us))}: {escape(gap.reason)}</li>"
-        for gap in time.gaps[:GAPS_MAX]
-    )
-    more = f"<li>and {len(time.gaps) - GAPS_MAX} more</li>" if len(time.gaps) > GAPS_MAX else ""
-    return (
-        charts.stacked("Device time by day", _columns(time.days))
-        + f'<p class="key">{key}</p>'
-        + _table(["", "", "hours", "part", "cost"], rows, numbers=(2, 3, 4))
-        + (f"<p>Not seen:</p><ul>{gaps}{more}</ul>" if gaps else "")
-    )
+    whole = "100.0 %" if time.total else ""
+    return [*rows, ("total", f"{time.units} devices, {len(time.days)} days", gpu_hours(time.total), whole, "")]
 
 
 def _columns(days: Sequence[Day]) -> list[tuple[str, dict[str, float]]]:
@@ -145,66 +123,21 @@ def _columns(days: Sequence[Day]) -> list[tuple[str, dict[str, float]]]:
     return found
 
 
-def _losses(report: Report) -> str:
-    return _table(["", "hours", "cost"], wording.losses(report), numbers=(1, 2))
+def _idle_bars(report: Report) -> list[Bar]:
+    most = max((each.idle for each in report.holders), default=1)
+    return [
+        Bar(written.holder_name(each), [("idle", each.idle / most)], gpu_hours(each.idle)) for each in report.holders
+    ]
 
 
-def _holders(report: Report) -> str:
-    if not report.holders:
-        return "<p>None.</p>"
-    most = max(each.idle for each in report.holders)
-    chart = charts.bars(
-        "Idle device time by gang",
-        [Bar(wording.holder_name(each), [("idle", each.idle / most)], gpu_hours(each.idle)) for each in report.holders],
-    )
-    return chart + _table(["gang", "queue", "idle", "of its time", "cost"], wording.holders(report), numbers=(2, 3, 4))
-
-
-def _sizing(report: Report) -> str:
-    if not report.sizing:
-        return "<p>Nothing that the samples show.</p>"
-    rows = wording.sizing(report)
-    head = ["gang or claim", "devices", "has", "peak", "load", "would do", "free", "saved"]
-    note = f"{report.sizing_total - len(rows)} more are not shown. " if report.sizing_total > len(rows) else ""
-    return _table(head, rows, numbers=(1, 2, 3, 4, 6, 7)) + (
-        f'<p class="soft">{note}A profile would do that has the peak and a quarter more, and at least the mean load. Load has bursts: ask the owner.</p>'
-    )
-
-
-def _waiting(report: Report) -> str:
-    if not report.waiting:
-        return "<p>No gang was admitted.</p>"
-    longest = max(max(each.p95_s, each.target_s or 0.0) for each in report.waiting) or 1.0
-    chart = charts.bars(
-        "Waits by queue: p50 and p95, and the target as a line",
-        [
-            Bar(
-                each.queue or "-",
-                [("used", each.p50_s / longest), ("starting", (each.p95_s - each.p50_s) / longest)],
-                f"p95 {lasting(each.p95_s)}",
-                None if each.target_s is None else each.target_s / longest,
-            )
-            for each in report.waiting
-        ],
-    )
-    return chart + _table(
-        ["queue", "gangs", "p50", "p95", "target of p95", ""], wording.waits(report), numbers=(1, 2, 3, 4)
-    )
-
-
-def _section(title: str, body: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{body}</section>"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f"<{tag}{' class=n' if place in numbers else ''}>{escape(text)}</{tag}>" for place, text in enumerate(row)
+def _wait_bars(report: Report) -> list[Bar]:
+    longest = max((max(each.p95_s, each.target_s or 0.0) for each in report.waiting), default=1.0) or 1.0
+    return [
+        Bar(
+            each.queue or "-",
+            [("used", each.p50_s / longest), ("starting", (each.p95_s - each.p50_s) / longest)],
+            f"p95 {lasting(each.p95_s)}",
+            None if each.target_s is None else each.target_s / longest,
         )
-
-    lines = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def _class(met: bool | None) -> str:
-    return "soft" if met is None else "met" if met else "missed"
+        for each in report.waiting
+    ]

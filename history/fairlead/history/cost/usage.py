@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.reading import Reader
-from fairlead.history.cost.window import Window, cut
+from fairlead.history.cost.window import CostError, Reader, Window, cut
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Bucket, Sum
 from fairlead.history.prices import PriceBook
 from fairlead.kube.timestamps import HOUR_US

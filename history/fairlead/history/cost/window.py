@@ -1,18 +1,22 @@
-"""The span of time that a bill is of, from what users write, and the part of it that the ledger knows. Pure.
+"""What is asked of a ledger: the span of time, the groups of a bill, and which part of it is shown. Pure.
 
 `30d`, `12h`: that long until now. `2026-11-01..2026-12-01`: from the first day's beginning to the last one's, which is excluded;
 RFC 3339 times will do as well as dates. `month`: this one until now. `last-month`: the one before. All in UTC, and in whole seconds.
+Gangs and claims are named within a namespace, so grouping by one of them groups by its namespace, too: two teams' `train` are two lines.
 """
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from fairlead.api.durations import duration_s
-from fairlead.history.cost.errors import CostError
+from fairlead.api.object_names import is_label_key
+from fairlead.history.ledger.entries import Gap, Held, Sum, UnitDay, Wait
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import DAY_US, SECOND_US
 
@@ -128,3 +132,82 @@ def _moment(text: str, part: str) -> int:
 
 def _us(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+class CostError(Exception):
+    """The message names what was asked for, why it cannot be answered, and the next step."""
+
+
+class ConservationError(CostError):
+    """The ledger's sums are not the time that its devices were there: a defect of the ledger, never a user's mistake."""
+
+
+LABEL: Final = "label="
+BY: Final = ("queue", "namespace", "user", "flavor", "gang", "claim", "node", "device", "unit", "day")
+WITHIN_NAMESPACE: Final = frozenset({"gang", "claim"})
+# What time has that no claim holds; all other groups are of a claim.
+OF_DEVICES: Final = frozenset({"flavor", "node", "unit", "day"})
+
+
+def parse_by(texts: Iterable[str]) -> tuple[str, ...]:
+    """Each text is a group or several, after commas. In the order given, each once. Raises CostError."""
+    found = dict[str, None]()
+    for name in (part.strip() for text in texts for part in text.split(",")):
+        group = _group(name, f"--by {name[:80]}")
+        if group in WITHIN_NAMESPACE:
+            found["namespace"] = None
+        found[group] = None
+    return tuple(found)
+
+
+def parse_where(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """`queue=ml`, `label=team=vision`. Raises CostError."""
+    found: list[tuple[str, str]] = []
+    for text in texts:
+        if text.startswith(LABEL):
+            name, equals, value = text.removeprefix(LABEL).partition("=")
+            name = LABEL + name
+        else:
+            name, equals, value = text.partition("=")
+        if not equals:
+            raise CostError(f"--where {text[:80]}: write KEY=VALUE, such as queue=ml, gang=train or label=team=vision")
+        found.append((_group(name, f"--where {text[:80]}"), value))
+    return tuple(found)
+
+
+def _group(name: str, where: str) -> str:
+    if name.startswith(LABEL):
+        if not is_label_key(name.removeprefix(LABEL)):
+            raise CostError(f"{where}: {name.removeprefix(LABEL)[:80]!r} is no label's name: write label=[prefix/]name")
+        return name
+    if name in BY:
+        return name
+    near = difflib.get_close_matches(name, BY, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise CostError(f"{where}: no such group; {hint}there are {', '.join(BY)} and label=NAME")
+
+
+class Reader(Protocol):
+    """Windows are unix microseconds, the end excluded; intervals are cut to them, open ones to where the ledger is known."""
+
+    def sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> Sequence[Sum]:
+        """Time by the groups of `entries.GROUPS` and by "label=<name>"; keys are in the order of `by`."""
+        ...
+
+    def held(self, since_us: int, until_us: int) -> Iterator[Held]: ...
+
+    def waits(self, since_us: int, until_us: int) -> Iterable[Wait]:
+        """Those that ended, by an admission, in the window."""
+        ...
+
+    def gaps(self, since_us: int, until_us: int) -> Iterable[Gap]: ...
+
+    def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]: ...
+
+    def overlapping(self, since_us: int, until_us: int, most: int) -> int:
+        """How many overlap the window, counted up to one more than `most`."""
+        ...
+
+    def known(self) -> tuple[int, int] | None:
+        """From when until when the ledger is known; None: it holds nothing yet."""
+        ...

@@ -1,18 +1,19 @@
-"""A bill as JSON and as CSV, for programs and spreadsheets. Money is decimal text with up to 12 places, hours with up to 6.
+"""Bills and reports written out: as JSON and CSV for programs, and the words of a report, the same in text and on its page.
 
-The CSV is for spreadsheets, which run a cell that begins with `=`, `+`, `-` or `@` as a formula: names, which tenants choose, get an
-apostrophe before such a beginning (OWASP, CSV injection).
+Money is decimal text with up to 12 places, hours with up to 6. The CSV is for spreadsheets, which run a cell that begins with `=`, `+`,
+`-` or `@` as a formula: names, which tenants choose, get an apostrophe before such a beginning (OWASP, CSV injection).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Final
 
-from fairlead.history.cost.bill import Bill, Line
-from fairlead.history.cost.conservation import Conservation
+from fairlead.history.cost.bill import Bill, Conservation, Line
+from fairlead.history.cost.report import FLEET_PERCENT, IDLE_PERCENT, MEMORY_PERCENT, Holder, Report
 from fairlead.history.cost.usage import Figures, Money, hours
 from fairlead.history.cost.window import shown
 from fairlead.history.ledger.entries import BUCKETS
@@ -127,7 +128,7 @@ def _line(line: Line, by: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _hours(weighed: int) -> str:
+def _hours(weighed: int | Fraction) -> str:
     return plain(hours(weighed), HOUR_PLACES)
 
 
@@ -137,3 +138,186 @@ def _money(money: Money) -> dict[str, str]:
 
 def csv_cell(name: str) -> str:
     return f"'{name}" if name.startswith(_FORMULA) else name
+
+
+GIB = 2**30
+
+
+def money(by_currency: Mapping[str, Fraction]) -> str:
+    """`1,234.50 EUR`; several currencies stand side by side; "unpriced" where there is none."""
+    return amounts(by_currency) or "unpriced"
+
+
+def amounts(by_currency: Mapping[str, Fraction]) -> str:
+    """As `money`, "" where there is none."""
+    return " + ".join(f"{rounded(amount):,f} {currency}" for currency, amount in sorted(by_currency.items()))
+
+
+def number(value: Fraction) -> str:
+    return f"{rounded(value, 1):,f}"
+
+
+def gpu_hours(weighed: int | Fraction) -> str:
+    return f"{rounded(hours(weighed), 1):,f} h"
+
+
+def percent(part: Fraction | None) -> str:
+    return "not known" if part is None else f"{rounded(part * 100, 1)} %"
+
+
+def gibibytes(amount: int) -> str:
+    return f"{rounded(Fraction(amount, GIB), 1):f} GiB"
+
+
+def lasting(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def targets(report: Report) -> list[tuple[str, Fraction | None, str, bool | None]]:
+    """Name, part, target in words, and whether it is met; None: not known."""
+    low, high = (Fraction(each, 100) for each in FLEET_PERCENT)
+    use, idle, memory = report.utilisation, report.idle, report.memory
+    return [
+        (
+            "Utilisation of the fleet",
+            use,
+            f"{FLEET_PERCENT[0]} to {FLEET_PERCENT[1]} %",
+            None if use is None else low <= use <= high,
+        ),
+        ("Idle in claims", idle, f"below {IDLE_PERCENT} %", None if idle is None else idle * 100 < IDLE_PERCENT),
+        (
+            "Memory, peak of what is held",
+            memory,
+            f"above {MEMORY_PERCENT} %",
+            None if memory is None else memory * 100 > MEMORY_PERCENT,
+        ),
+    ]
+
+
+def losses(report: Report) -> list[list[str]]:
+    """What, time, cost: of device time that was not put to use."""
+    figures = report.figures
+    found = [
+        (name, figures.weighed.get(name, 0), figures.money(buckets=(name,)))
+        for name in ("fragmented", "drained", "broken", "starting", "idle")
+    ]
+    found.append(("lost to evictions (a part of used)", figures.lost, figures.lost_costs))
+    return [[name, gpu_hours(weighed), money(cost) if weighed else "-"] for name, weighed, cost in found]
+
+
+def holders(report: Report) -> list[list[str]]:
+    """Gang, queue, idle time, its part of the time held, cost."""
+    return [
+        [
+            holder_name(each),
+            each.queue or "-",
+            gpu_hours(each.idle),
+            percent(Fraction(each.idle, each.held)),
+            money(each.cost),
+        ]
+        for each in report.holders
+    ]
+
+
+def holder_name(holder: Holder) -> str:
+    return f"{holder.namespace}/{holder.gang or '(no gang)'}"
+
+
+def sizing(report: Report) -> list[list[str]]:
+    """Gang or claim, devices, memory it has, peak, load, the size that would do, time that would come free, cost of it."""
+    return [
+        [
+            f"{each.namespace}/{each.gang or each.claim}",
+            str(each.devices),
+            gibibytes(each.memory_bytes),
+            gibibytes(each.peak_bytes),
+            percent(each.utilisation),
+            each.size,
+            gpu_hours(each.saved),
+            money(each.saved_cost),
+        ]
+        for each in report.sizing
+    ]
+
+
+def waits(report: Report) -> list[list[str]]:
+    """Queue, gangs, p50, p95, target of p95, verdict."""
+    return [
+        [
+            each.queue or "-",
+            str(each.gangs),
+            lasting(each.p50_s),
+            lasting(each.p95_s),
+            "-" if each.target_s is None else lasting(each.target_s),
+            "-" if each.met is None else verdict(each.met),
+        ]
+        for each in report.waiting
+    ]
+
+
+def verdict(met: bool | None) -> str:
+    return "not known" if met is None else "met" if met else "missed"
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    figures = report.figures
+    return {
+        "window": {"from": shown(report.known.window.since_us), "to": shown(report.known.window.until_us)},
+        "missing": report.known.missing,
+        "targets": {"fleetPercent": list(FLEET_PERCENT), "memoryPercent": MEMORY_PERCENT, "idlePercent": IDLE_PERCENT},
+        "utilisation": _part(report.utilisation),
+        "unsampled": _part(report.unsampled),
+        "idle": _part(report.idle),
+        "memory": _part(report.memory),
+        "deviceTime": {
+            **conservation_json(report.conservation),
+            "cost": {bucket: _money(figures.money(buckets=(bucket,))) for bucket in BUCKETS},
+        },
+        "lostToEvictions": {"gpuHours": _hours(figures.lost), "cost": _money(figures.lost_costs)},
+        "idleHolders": [
+            {
+                "queue": each.queue,
+                "namespace": each.namespace,
+                "gang": each.gang,
+                "idleHours": _hours(each.idle),
+                "heldHours": _hours(each.held),
+                "cost": _money(each.cost),
+            }
+            for each in report.holders
+        ],
+        "rightSizing": [
+            {
+                "queue": each.queue,
+                "namespace": each.namespace,
+                "gang": each.gang,
+                "claim": each.claim,
+                "devices": each.devices,
+                "memoryBytes": each.memory_bytes,
+                "peakBytes": each.peak_bytes,
+                "utilisation": _part(each.utilisation),
+                "profile": each.size,
+                "profileBytes": each.size_bytes,
+                "savedHours": _hours(each.saved),
+                "saved": _money(each.saved_cost),
+            }
+            for each in report.sizing
+        ],
+        "waits": [
+            {
+                "queue": each.queue,
+                "gangs": each.gangs,
+                "p50Seconds": each.p50_s,
+                "p95Seconds": each.p95_s,
+                "targetSeconds": each.target_s,
+                "met": each.met,
+            }
+            for each in report.waiting
+        ],
+    }
+
+
+def _part(part: Fraction | None) -> str | None:
+    return None if part is None else plain(part, 4)

@@ -14,16 +14,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
-from fairlead.engine.inventory.published import published_slice
+from fairlead.engine.inventory.pool import published_slice
 from fairlead.engine.types.gangs import RunningSequence
-from fairlead.history.facts import form, write
-from fairlead.history.facts.errors import FactsError
-from fairlead.history.facts.parts import Tables, joined, parts, weight
+from fairlead.history.facts import form
+from fairlead.history.facts.form import FactsError, Tables, joined, parts, weight
 
 if TYPE_CHECKING:
     from fairlead.engine.inventory.changes import ChangeLog
+    from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.pods import PodIdentity, PodNeeds
     from fairlead.engine.types.settings import NamespaceQuota
 
 
@@ -36,12 +38,29 @@ def _same(value: msgspec.Struct) -> msgspec.Struct:
     return value
 
 
+def _node(info: NodeInfo) -> form.Node:
+    return form.Node(
+        labels=info.labels,
+        taints=info.taints,
+        unschedulable=info.unschedulable,
+        ready=info.ready,
+        notice=info.notice,
+        allocatable=info.allocatable,
+    )
+
+
+def _counted_pod(where: str, needs: PodNeeds, identity: PodIdentity) -> form.CountedPod:
+    return form.CountedPod(
+        node=where, needs=needs, namespace=identity.namespace, labels=identity.labels, leaving=identity.leaving
+    )
+
+
 # The tables that are tuples in a snapshot: their field there, the key of an entry, and what is written of it.
 _TUPLES: tuple[tuple[str, str, Callable[[Any], str], Callable[[Any], msgspec.Struct]], ...] = (
     ("gangs", "gangs", lambda gang: gang.id, _same),
     ("running", "running", lambda gang: gang.id, _same),
-    ("queues", "queues", lambda queue: queue.name, write.queue),
-    ("flavors", "flavors", lambda flavor: flavor.name, write.flavor),
+    ("queues", "queues", lambda queue: queue.name, lambda queue: replace(queue, name="")),
+    ("flavors", "flavors", lambda flavor: flavor.name, lambda flavor: replace(flavor, name="")),
     ("budgets", "budgets", lambda budget: f"{budget.namespace}/{budget.name}", _same),
     ("quotas", "namespace_quotas", _quota_key, _same),
 )
@@ -49,9 +68,9 @@ _WRITERS: dict[str, Callable[[Any], Any]] = {
     "slices": published_slice,
     "taint_rules": _same,
     "classes": lambda value: value.spec,
-    "claims": write.allocated_claim,
-    "nodes": write.node,
-    "pods": lambda found: write.counted_pod(*found),
+    "claims": lambda claim: replace(claim, uid=""),
+    "nodes": _node,
+    "pods": lambda found: _counted_pod(*found),
     **{table: writer for table, _, _, writer in _TUPLES},
 }
 
@@ -88,7 +107,9 @@ class Noted:
     def _with(self, tables: Tables) -> form.Facts:
         if self.workload is msgspec.UNSET:
             return form.Facts(**tables, order=self.order, settings=self.settings)
-        demands, mix = write.workload(self.workload), write.mix(self.workload)
+        known = self.workload is not None
+        demands = self.workload.demands if known else None
+        mix = replace(self.workload, demands=()) if known else form.NO_WORKLOAD
         return form.Facts(**tables, order=self.order, workload=demands, mix=mix, settings=self.settings)
 
 

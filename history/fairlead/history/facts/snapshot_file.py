@@ -15,10 +15,10 @@ import msgspec
 from fairlead.bounded import files, json_text, unpack
 from fairlead.bounded.limits import UnreadableError
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.fact import Fact, decoder, encode
+from fairlead.engine.types.values import Fact, decoder, encode
 from fairlead.history.facts import form
 from fairlead.history.facts.changes import Watcher
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.state import State
 
 FORMAT = "fairlead-snapshot"

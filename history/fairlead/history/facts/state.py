@@ -11,10 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.snapshot import Snapshot
-from fairlead.history.facts import form, read
-from fairlead.history.facts.errors import FactsError
+from fairlead.engine.types.pods import PodIdentity
+from fairlead.history.facts import form
+from fairlead.history.facts.form import FactsError
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.pods import Workload
     from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
-    from fairlead.engine.types.workload import Workload
 
 V = TypeVar("V")
 F = TypeVar("F")
@@ -97,7 +99,8 @@ class State:
         self.budgets.change(facts.budgets, order, _same)
         self.quotas.change(facts.quotas, order, _same)
         if not isinstance(facts.workload, msgspec.UnsetType):
-            self.workload = read.workload(facts.workload, facts.mix)
+            demands = facts.workload
+            self.workload = None if demands is None else replace(facts.mix, demands=demands)
         if facts.settings is not None:
             self.settings = facts.settings
 
@@ -126,12 +129,13 @@ class State:
             if node is None:
                 nodes.drop_node(name)
             else:
-                nodes.set_info(read.node(name, node))
+                nodes.set_info(_node(name, node))
         for uid, pod in facts.pods.items():
             if pod is None:
                 nodes.drop_pod(uid)
             else:
-                nodes.set_needs(uid, pod.node, pod.needs, read.identity(pod))
+                identity = PodIdentity(namespace=pod.namespace, labels=pod.labels, leaving=pod.leaving)
+                nodes.set_needs(uid, pod.node, pod.needs, identity)
         if facts.classes:
             self.classes = dict(self.classes)  # a snapshot keeps those that it was given
         for name, spec in facts.classes.items():
@@ -159,3 +163,15 @@ class State:
             namespace_steps=settings.namespace_steps,
             searched=frozenset(settings.searched),
         )
+
+
+def _node(name: str, value: form.Node) -> NodeInfo:
+    return NodeInfo(
+        name=name,
+        labels=value.labels,
+        taints=value.taints,
+        unschedulable=value.unschedulable,
+        ready=value.ready,
+        notice=value.notice,
+        allocatable=dict(value.allocatable),
+    )

@@ -17,16 +17,21 @@ from fairlead.history.ledger.entries import (
     WHOLE_PPM,
     Batch,
     Bucket,
+    ClaimEnded,
+    ClaimSeen,
     Decision,
     Gap,
     Interval,
     Kept,
     Measure,
+    Observation,
+    PartSeen,
     Sampled,
     Unit,
+    UnitSeen,
+    UsageSeen,
     Wait,
 )
-from fairlead.history.ledger.observed import ClaimEnded, ClaimSeen, Observation, PartSeen, UnitSeen, UsageSeen
 from fairlead.history.ledger.timeline import UNHELD, Book, Part, Timeline
 from fairlead.kube.timestamps import DAY_US
 

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from fairlead.history.ledger.account import Account
-from fairlead.history.ledger.entries import Batch, Bucket, Kept
-from fairlead.history.ledger.observed import Observation
+from fairlead.history.ledger.entries import Batch, Bucket, Kept, Observation
 
 log = logging.getLogger(__name__)
 

@@ -7,10 +7,9 @@ scaled down to the whole; amounts, for prices, are not.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fairlead.history.ledger.entries import WHOLE_PPM, Allocation, Bucket, Interval, Measure, Sampled, Unit
 
@@ -95,23 +94,22 @@ class Timeline:
     parts: dict[Key, Part] = field(default_factory=dict)
     rows: dict[Key, int] = field(default_factory=dict)  # numbers of its open intervals
 
-    def settle(self, book: Book, at_us: int, ended_by: str = "") -> int:
+    def settle(self, book: Book, at_us: int, ended_by: str = "") -> None:
         """Ends and begins intervals so that they are as the parts are, from `at_us` on, or from the last change if that is later.
 
-        `ended_by`: why a claim came free that has no interval any more. Returns from when it counts.
+        `ended_by`: why a claim came free that has no interval any more.
         """
         at_us = self.since_us = max(at_us, self.since_us)
-        wanted = {row.key: row for row in self._wanted()}
+        wanted = dict(self._wanted(at_us))
         for key, number in list(self.rows.items()):
-            row, now = wanted.get(key), book.open[number]
-            if row is not None and row.same(now, self.node):
+            interval = wanted.get(key)
+            if interval is not None and _same(interval, book.open[number]):
                 del wanted[key]
                 continue
-            book.end(number, at_us, "" if row is not None or key == UNHELD else ended_by)
+            book.end(number, at_us, "" if interval is not None or key == UNHELD else ended_by)
             del self.rows[key]
-        for key, row in wanted.items():
-            self.rows[key] = book.begin(row.interval(self.unit, self.node, at_us))
-        return at_us
+        for key, interval in wanted.items():
+            self.rows[key] = book.begin(interval)
 
     def cut(self, book: Book, at_us: int) -> None:
         """Ends the intervals of claims at this time, and begins them again."""
@@ -122,7 +120,7 @@ class Timeline:
             if key != UNHELD:
                 now = book.open[number]
                 book.end(number, at_us)
-                self.rows[key] = book.begin(dataclasses.replace(now, start_us=at_us, sampled=Sampled()))
+                self.rows[key] = book.begin(replace(now, start_us=at_us, sampled=Sampled()))
 
     def close(self, book: Book, at_us: int, ended_by: str = "") -> None:
         """The unit is gone."""
@@ -131,7 +129,8 @@ class Timeline:
             book.end(number, at_us, "" if key == UNHELD else ended_by)
         self.rows.clear()
 
-    def _wanted(self) -> Iterator[_Row]:
+    def _wanted(self, start_us: int) -> Iterator[tuple[Key, Interval]]:
+        base = Interval(unit=self.unit, node=self.node, bucket=self.vacancy, measure=self.whole, start_us=start_us)
         held = sum(part.measure.share_ppm for part in self.parts.values())
         left = WHOLE_PPM
         for index, (key, part) in enumerate(sorted(self.parts.items())):
@@ -140,42 +139,20 @@ class Timeline:
                 last = index + 1 == len(self.parts)
                 share = left if last else share * WHOLE_PPM // held
             left -= share
-            measure = part.measure if share == part.measure.share_ppm else _shared(part.measure, share)
-            yield _Row(key, part.bucket, measure, part.device, part.allocation)
+            measure = part.measure if share == part.measure.share_ppm else replace(part.measure, share_ppm=share)
+            yield (
+                key,
+                replace(base, bucket=part.bucket, measure=measure, device=part.device, allocation=part.allocation),
+            )
         if left > 0:
-            yield _Row(UNHELD, self.vacancy, self._left(left), "", None)
-
-    def _left(self, share_ppm: int) -> Measure:
-        whole = self.whole
-        return (
-            whole
-            if share_ppm == WHOLE_PPM
-            else dataclasses.replace(whole, share_ppm=share_ppm, amount=whole.amount * share_ppm / WHOLE_PPM)
-        )
+            rest = replace(self.whole, share_ppm=left, amount=self.whole.amount * left / WHOLE_PPM)
+            yield UNHELD, replace(base, measure=rest if left < WHOLE_PPM else self.whole)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    key: Key
-    bucket: Bucket
-    measure: Measure
-    device: str
-    allocation: Allocation | None
-
-    def same(self, now: Interval, node: str) -> bool:
-        return (now.bucket, now.measure, now.allocation, now.node) == (self.bucket, self.measure, self.allocation, node)
-
-    def interval(self, unit: Unit, node: str, start_us: int) -> Interval:
-        return Interval(
-            unit=unit,
-            node=node,
-            bucket=self.bucket,
-            measure=self.measure,
-            start_us=start_us,
-            device=self.device,
-            allocation=self.allocation,
-        )
-
-
-def _shared(measure: Measure, share_ppm: int) -> Measure:
-    return dataclasses.replace(measure, share_ppm=share_ppm)
+def _same(one: Interval, other: Interval) -> bool:
+    return (one.bucket, one.measure, one.allocation, one.node) == (
+        other.bucket,
+        other.measure,
+        other.allocation,
+        other.node,
+    )

@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fairlead.engine.plan.decide import Engine
-from fairlead.history.facts.parts import PART_WEIGHT, parts, tables_of, weight
+from fairlead.history.facts.form import PART_WEIGHT, parts, tables_of, weight
 from fairlead.history.facts.snapshot_file import dump_facts, load_facts
 from fairlead.history.facts.state import State
-from fairlead.history.plans.compact import PlanWriter
-from fairlead.history.recording.errors import RecordingError
-from fairlead.history.recording.names import Collected, Names, Pseudonyms
+from fairlead.history.recording.compact import PlanWriter
 from fairlead.history.recording.reader import Reader
-from fairlead.history.recording.records import Decision, Gap, Header
-from fairlead.history.recording.rename import Renaming
+from fairlead.history.recording.records import Decision, Gap, Header, RecordingError
+from fairlead.history.recording.rename import Collected, Names, Pseudonyms, Renaming
 from fairlead.history.recording.writer import Bounds, RecordingWriter
 
 if TYPE_CHECKING:
@@ -151,5 +149,5 @@ class _Writing:
 
 def _devices(admission: Admission, names: Names | None) -> list[tuple[str, str]]:
     """(pool, device) of each result."""
-    results = (each.device for claim in admission.claims for each in claim.allocation.results)
+    results = (each for claim in admission.claims for each in claim.devices)
     return [(each.pool if names is None else names.place(each.pool), each.device) for each in results]

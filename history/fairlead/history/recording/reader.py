@@ -1,23 +1,33 @@
 """Reads recordings: files or directories of segments, in the order of their numbers, each checked against the one before.
 
 A segment that crashed in the middle of a record is read up to there if it is the last; that is told by `Reader.torn`. The last one of a
-directory may hold no whole record at all. A segment that is missing, cut, reordered or edited is an error, since what follows would be compared with the wrong state. Facts that are in parts are put
-together: a reader sees decisions with all of theirs.
+directory may hold no whole record at all. A segment that is missing, cut, reordered or edited is an error, since what follows would be
+compared with the wrong state. Facts that are in parts are put together: a reader sees decisions with all of theirs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from fairlead.history.facts import form
-from fairlead.history.facts.parts import joined
-from fairlead.history.recording.errors import EmptySegmentError, RecordingError
-from fairlead.history.recording.records import CHAIN_START, AnyRecord, Decision, End, Gap, Header, Part
+from fairlead.history.facts.form import joined
+from fairlead.history.recording.records import (
+    CHAIN_START,
+    AnyRecord,
+    Decision,
+    EmptySegmentError,
+    End,
+    Gap,
+    Header,
+    Part,
+    RecordingError,
+)
 from fairlead.history.recording.segment import Found, Torn, ended, read_segment
 from fairlead.history.recording.writer import segments
 
@@ -132,3 +142,29 @@ def _files(path: Path) -> tuple[Path, ...]:
     if not path.exists():
         raise RecordingError(f"{path}: no such file or directory")
     return (path,)
+
+
+def claim_ends(directory: Path, since_us: int, wanted: Collection[str]) -> dict[str, int]:
+    """By UID of these claims, when a decision after `since_us` (unix microseconds) first saw it without its allocation.
+
+    A claim that a whole state lacks may have ended long before, while nothing was recorded: of it nothing is known. What cannot be read
+    ends the search. Reads the segments that were written since.
+    """
+    found: dict[str, int] = {}
+    with contextlib.suppress(RecordingError, OSError):
+        late = [path for _, path in segments(directory) if path.stat().st_mtime * 1e6 >= since_us]
+        left = set(wanted)
+        for read in Reader(late):
+            record = read.record
+            if not left:
+                break
+            if not isinstance(record, Decision) or record.at * 1e6 < since_us:
+                continue
+            claims = record.facts.claims
+            if record.whole:
+                left &= claims.keys()
+                continue
+            gone = {uid for uid in left if uid in claims and claims[uid] is None}
+            found |= dict.fromkeys(gone, round(record.at * 1e6))
+            left -= gone
+    return found

@@ -18,9 +18,8 @@ import msgspec
 
 from fairlead.bounded import json_text
 from fairlead.bounded.limits import BoundError
-from fairlead.engine.types.fact import Fact, decoder, encode
+from fairlead.engine.types.values import Fact, decoder, encode
 from fairlead.history.facts import form
-from fairlead.history.recording.errors import RecordingError
 
 T = TypeVar("T")
 FORMAT = "fairlead-recording"
@@ -51,7 +50,7 @@ class Header(Record, frozen=True, kw_only=True, tag="header"):
 
 
 class Decision(Record, frozen=True, kw_only=True, tag="decision"):
-    """`plan` is compact (`plans.compact`), None: the plan before once more. `digest` is that of the whole plan."""
+    """`plan` is compact (see `compact`); None: the plan before once more. `digest` is that of the whole plan."""
 
     number: int  # from 1 in a recording; goes on from segment to segment
     at: float  # unix seconds: the decision's `now`
@@ -142,3 +141,15 @@ def _parsed(decoder: msgspec.json.Decoder[T], found: Line, where: str) -> T:
         raise RecordingError(
             f"{where}: a record that cannot be read: {error}; it was edited, or written by another version"
         ) from None
+
+
+class RecordingError(Exception):
+    """Names the file, the record, what it holds, and what to do."""
+
+
+class LockedError(RecordingError):
+    """Another process writes into the directory."""
+
+
+class EmptySegmentError(RecordingError):
+    """Not one record of it was written before its writer ended."""

@@ -17,16 +17,17 @@ import msgspec
 
 from fairlead.bounded.limits import BoundError, UnreadableError
 from fairlead.bounded.unpack import CHUNK_BYTES, Unpacker
-from fairlead.history.recording.errors import EmptySegmentError, RecordingError
 from fairlead.history.recording.records import (
     CHAIN_START,
     FORMAT,
     VERSION,
     AnyRecord,
     BriefRecord,
+    EmptySegmentError,
     End,
     Header,
     Line,
+    RecordingError,
     line,
     link,
     parse_brief,

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO
 
 from fairlead.history.facts import form
-from fairlead.history.recording.errors import EmptySegmentError, LockedError, RecordingError
 from fairlead.history.recording.records import (
     CHAIN_START,
     FORMAT,
@@ -26,11 +25,14 @@ from fairlead.history.recording.records import (
     BriefDecision,
     BriefRecord,
     Decision,
+    EmptySegmentError,
     End,
     Gap,
     Header,
+    LockedError,
     Part,
     Previous,
+    RecordingError,
 )
 from fairlead.history.recording.segment import (
     NAME,

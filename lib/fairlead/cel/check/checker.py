@@ -9,11 +9,11 @@ Source: cel-go checker/checker.go.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairlead.cel import types as t
 from fairlead.cel.check import hints
-from fairlead.cel.check.checked import Checked
 from fairlead.cel.check.inference import Inference
 from fairlead.cel.check.unify import TooComplexError, substitute
 from fairlead.cel.declare import Overload
@@ -32,6 +32,23 @@ _LITERALS: dict[type, Type] = {
     str: t.STRING,
     bytes: t.BYTES,
 }
+
+
+@dataclass(slots=True)
+class Checked:
+    """A tree, and by node id the types, overloads and variables in it."""
+
+    root: ast.Node
+    types: dict[int, Type] = field(default_factory=dict)
+    # The overloads that a call may mean; more than one where an argument is dyn.
+    overloads: dict[int, tuple[Overload, ...]] = field(default_factory=dict)
+    # Variables of the environment, by the name they were found under; a Type for an identifier that names a type.
+    references: dict[int, str | Type] = field(default_factory=dict)
+    # Calls whose target is no value but the first part of a function's name, as in `lists.range(3)`.
+    namespaced: set[int] = field(default_factory=set)
+
+    def type_of(self, node: ast.Node) -> Type:
+        return self.types[node.id]
 
 
 def check(

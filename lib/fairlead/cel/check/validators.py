@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.library.clock import parse_duration, parse_timestamp

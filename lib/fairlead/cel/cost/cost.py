@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import Checked
 from fairlead.cel.cost.cost_functions import charge
 from fairlead.cel.cost.ranges import (
     LIST_COST,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import Checked
 from fairlead.cel.cost.cost import estimate
 from fairlead.cel.cost.ranges import ZERO, Path, Range
 from fairlead.cel.device import DEVICE_FIELDS

@@ -12,8 +12,8 @@ from typing import Final
 
 from fairlead.cel.devices.selector import compile_selector
 from fairlead.cel.errors import CompileError, EvaluationError
+from fairlead.cel.program_cache import TextMemo
 from fairlead.cel.syntax import ast
-from fairlead.cel.text_memo import TextMemo
 
 _excludes: Final[TextMemo[bool]] = TextMemo(50_000)
 

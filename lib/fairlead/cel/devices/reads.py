@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import Checked
 from fairlead.cel.syntax import ast
 
 

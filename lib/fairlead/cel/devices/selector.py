@@ -25,9 +25,8 @@ from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
-from fairlead.cel.program_cache import ProgramCache
+from fairlead.cel.program_cache import ProgramCache, TextMemo
 from fairlead.cel.syntax.lexer import SyntaxIssue, tokenize
-from fairlead.cel.text_memo import TextMemo
 from fairlead.cel.values import type_name
 
 LENGTH_MAX: Final = 10 * 1024

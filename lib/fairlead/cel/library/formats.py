@@ -11,7 +11,7 @@ from datetime import date
 from typing import Final
 
 from fairlead.cel.declare import Library
-from fairlead.cel.library.urls import is_url
+from fairlead.cel.library.net import is_url
 from fairlead.cel.values import NONE, Format, Optional
 
 FORMATS: Final = Library("kubernetes.format")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.cel.check.checked import Checked
+from fairlead.cel.check.checker import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.syntax import ast

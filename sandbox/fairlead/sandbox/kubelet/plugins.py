@@ -94,12 +94,11 @@ class Plugin:
         return {uid: each.error for uid, each in (await self._call("NodeUnprepareResources", claims)).items()}
 
     async def _call(self, method: str, claims: Sequence[ClaimRef]) -> Mapping[str, Any]:
-        messages: Any = protocol.dra_v1_pb2 if self.version == protocol.DRA_V1 else protocol.dra_v1beta1_pb2
-        services: Any = protocol.dra_v1_pb2_grpc if self.version == protocol.DRA_V1 else protocol.dra_v1beta1_pb2_grpc
+        messages = protocol.dra_v1_pb2
         request = getattr(messages, f"{method}Request")(
             claims=[messages.Claim(namespace=each.namespace, name=each.name, uid=each.uid) for each in claims]
         )
-        stub = services.DRAPluginStub(self.channel)
+        stub = protocol.Stub(self.channel, protocol.DRA[self.version])
         try:
             answer = await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -220,7 +219,7 @@ class PluginManager:
     async def _register(self, path: Path) -> Plugin:
         messages = protocol.pluginregistration_v1_pb2
         async with grpc.aio.insecure_channel(f"unix:{path}", options=_CHANNEL) as channel:
-            stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(channel)
+            stub = protocol.Stub(channel, protocol.REGISTRATION)
             info = await stub.GetInfo(messages.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)
             try:
                 version = self._version(info)

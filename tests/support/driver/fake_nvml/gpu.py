@@ -61,7 +61,7 @@ class GpuCalls(FakeNode):
     def nvmlDeviceGetMemoryAffinity(self, device: Device, words: int, scope: int) -> Any:
         gpu = self._check(device)
         assert scope == pynvml.NVML_AFFINITY_SCOPE_NODE
-        node = self._or_unsupported(self.memory_affinity.get(gpu.minor, gpu.numa_node))
+        node = self._or_unsupported(gpu.numa_node)
         return [(1 << node) >> (64 * at) & (2**64 - 1) for at in range(words)]
 
     def nvmlDeviceGetAddressingMode(self, device: Device) -> int:

@@ -74,7 +74,6 @@ class FakeNode:
         self.utilization: dict[str, int] = {}
         self.memory_used: dict[str, int] = {}
         self.memory_v2 = True
-        self.memory_affinity: dict[int, int] = {}
         self.clock_events: dict[int, int] = {}
         self.ecc: dict[int, tuple[int, int]] = {}
         self.remapped: dict[int, tuple[int, int, int, int]] = {}

@@ -16,12 +16,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from fairlead.ui.access.reviews import ReviewError, Reviews
-from fairlead.ui.access.rights import Namespaces, scope_of
-from fairlead.ui.access.users import AUTHENTICATED, User
+from fairlead.ui.access.reviews import AUTHENTICATED, Namespaces, ReviewError, Reviews, User, scope_of
 from fairlead.ui.pages.render import Trouble
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.responses import respond
+from fairlead.ui.serve.answers import respond
 from fairlead.ui.serve.viewers import Handler, LoginNeededError, Viewer
 
 USER: Final = "X-Forwarded-User"

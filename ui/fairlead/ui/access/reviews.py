@@ -6,26 +6,37 @@ a keyed hash of the token, or of the user and the right; it is bounded, and what
 At most `AT_ONCE` reviews are under way; the same question by several is asked once.
 Source: authentication.k8s.io/v1 TokenReview ("a client that sets audiences should validate that a compatible audience identifier is
 returned in status.audiences"), authorization.k8s.io/v1 SubjectAccessReview.
+
+The scope of a user is asked for the namespaces that pages could show something of, now or in the ledger; a list of all namespaces in one
+question first. With many namespaces a no counts for longer: `NO_EACH_S` for each, so that a viewer costs the apiserver at most ten questions
+a second however many tenants there are. The ledger is read beside, now and then: while it is slow or away, nobody waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
+import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from fairlead.history.ledger.store.place import LedgerError
+from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube import errors
-from fairlead.kube.limits import Clock
+from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.nulls import Decoder
-from fairlead.ui.access.users import Right, User
+from fairlead.kube.resources import GANGS, NODES, QUEUES, Resource
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.scope import Scope, namespaces_with_gangs
+from fairlead.ui.reading.cluster import Source
 
 T = TypeVar("T")
 YES_S = 60.0
@@ -139,10 +150,6 @@ class _Answers(Generic[T]):
         return len(self._known)
 
 
-def _uncounted(kind: str, result: str) -> None:
-    return
-
-
 class Reviews:
     """`audiences`: a token must be made for one of them. `cluster_tokens`: or for the apiserver itself. `count`: each answer, by
     kind (token, access) and result (yes, no, failed).
@@ -155,7 +162,7 @@ class Reviews:
         audiences: tuple[str, ...],
         cluster_tokens: bool = False,
         clock: Clock,
-        count: Callable[[str, str], None] = _uncounted,
+        count: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
         self._client = client
         self._audiences = audiences
@@ -229,3 +236,90 @@ class Reviews:
             raise ReviewError(
                 f"the cluster does not answer a {kind}: {error or f'not within {ANSWER_S:g} s'}"
             ) from error
+
+
+AUTHENTICATED = "system:authenticated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A user as a TokenReview names it. `extra`: what an authenticator adds, for authorizers that read it."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Right:
+    """The right to list objects of a kind; `namespace` "": in all namespaces, or of a kind that has none."""
+
+    resource: Resource[Any]
+    namespace: str = ""
+
+    def attributes(self) -> dict[str, str]:
+        """`resourceAttributes` of a SubjectAccessReview."""
+        kind = self.resource
+        found = {"group": kind.group, "version": kind.version, "resource": kind.plural, "verb": "list"}
+        return found | ({"namespace": self.namespace} if self.namespace else {})
+
+
+NO_EACH_S = 0.1
+NO_MAX_S = 300.0
+Namespaces = Callable[[], Awaitable[Collection[str]]]
+
+
+async def scope_of(user: User, reviews: Reviews, namespaces: Namespaces) -> Scope:
+    """Raises ReviewError where the cluster does not answer."""
+    everywhere, nodes, queues = await asyncio.gather(
+        *(reviews.allowed(user, right) for right in (Right(GANGS), Right(NODES), Right(QUEUES)))
+    )
+    if everywhere:
+        return Scope(namespaces=None, cluster=nodes, queues=queues)
+    names = sorted(each for each in await namespaces() if each)
+    no_s = min(NO_MAX_S, max(NO_S, NO_EACH_S * len(names)))
+    answers = await asyncio.gather(*(reviews.allowed(user, Right(GANGS, name), no_s=no_s) for name in names))
+    seen = frozenset(name for name, allowed in zip(names, answers, strict=True) if allowed)
+    return Scope(namespaces=seen, cluster=nodes, queues=queues)
+
+
+log = logging.getLogger(__name__)
+AGAIN_S = 60.0
+
+
+class KnownNamespaces:
+    """Call it for the namespaces. `past` reads those of the ledger, and raises LedgerError; None: there is none."""
+
+    def __init__(self, source: Source, past: Namespaces | None = None) -> None:
+        self._source = source
+        self._past = past
+        self._of: Facts | None = None
+        self._now: frozenset[str] = frozenset()
+        self._before: frozenset[str] = frozenset()
+
+    async def __call__(self) -> Collection[str]:
+        """Raises NotReadError where the cluster was never read."""
+        facts = await self._source.facts()
+        if self._of is not facts:
+            self._of, self._now = facts, namespaces_with_gangs(facts)
+        return self._now | self._before
+
+    async def run(self, sleep: Sleep = asyncio.sleep) -> None:
+        """Reads the past until it is cancelled."""
+        while self._past is not None:
+            try:
+                self._before = frozenset(await self._past())
+            except LedgerError as error:
+                log.warning("namespaces of the past: %s; trying again in %.0f s", error, AGAIN_S)
+            await sleep(AGAIN_S)
+
+
+def of_ledger(where: str) -> Namespaces:
+    """`where`: as of `open_reader`."""
+
+    def read() -> Collection[str]:
+        with contextlib.closing(open_reader(where)) as reader:
+            return reader.namespaces()
+
+    return lambda: asyncio.to_thread(read)

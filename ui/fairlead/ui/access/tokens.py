@@ -1,31 +1,31 @@
 """Viewers who log in by a bearer token: at a form, which begins a session, or with each request.
 
-A token is accepted where a TokenReview says so, for this server's audience. What its user may see is asked by SubjectAccessReviews. The
-cookie is sent to this host alone, over TLS, to no script, and with no request that another site makes. A link of another site therefore
+A token is accepted where a TokenReview says so, for this server's audience. What its user may see is asked by SubjectAccessReviews. What a
+token says of itself is not verified: it gives hints to its owner, and says when a token that the cluster accepted ends.
+The cookie is sent to this host alone, over TLS, to no script, and with no request that another site makes. A link of another site therefore
 arrives without it: such a request is answered with a page that loads itself once more.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from aiohttp import web
 
 from fairlead.kube.limits import Clock
-from fairlead.ui.access import jwt
-from fairlead.ui.access.attempts import Attempts
-from fairlead.ui.access.reviews import ReviewError, Reviews
-from fairlead.ui.access.rights import Namespaces, scope_of
-from fairlead.ui.access.sessions import Sessions
-from fairlead.ui.access.users import User
+from fairlead.ui.access.reviews import Namespaces, ReviewError, Reviews, User, scope_of
+from fairlead.ui.access.sessions import Attempts, Sessions
 from fairlead.ui.pages import render
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.connections import form as sent_form
-from fairlead.ui.serve.origins import ARRIVED, local_path
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.responses import respond
+from fairlead.ui.serve.answers import Shown, respond
+from fairlead.ui.serve.security import ARRIVED, local_path
+from fairlead.ui.serve.security import form as sent_form
 from fairlead.ui.serve.viewers import Handler, LoginNeededError, Viewer
 
 LOG = logging.getLogger(__name__)
@@ -35,10 +35,6 @@ FORM: Final = "application/x-www-form-urlencoded"
 ENDED = "your session has ended"
 REVOKED = "the token of your session has expired, or was revoked"
 NOT_ACCEPTED = "this token is not accepted"
-
-
-def _uncounted(result: str) -> None:
-    return
 
 
 class TokenViewers:
@@ -58,7 +54,7 @@ class TokenViewers:
         audiences: tuple[str, ...],
         cluster_tokens: bool,
         now: Clock,
-        count: Callable[[str], None] = _uncounted,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._reviews = reviews
         self._sessions = sessions
@@ -122,7 +118,7 @@ class TokenViewers:
         """The user of a token that somebody presents. Raises LoginNeededError, ReviewError."""
         if not token:
             raise LoginNeededError("there is no token")
-        if len(token) > jwt.TOKEN_MAX or not token.isascii() or not token.isprintable() or " " in token:
+        if len(token) > TOKEN_MAX or not token.isascii() or not token.isprintable() or " " in token:
             raise LoginNeededError(f"{NOT_ACCEPTED}: it is no token, but something else")
         tried = not self._reviews.accepted_lately(token)
         if tried:
@@ -134,7 +130,7 @@ class TokenViewers:
                 )
         user = await self._reviews.user(token)
         if user is None:
-            why = jwt.hint(token, self._audiences, cluster_tokens=self._cluster_tokens, now=self._now())
+            why = hint(token, self._audiences, cluster_tokens=self._cluster_tokens, now=self._now())
             self._count("refused")
             LOG.warning("a token from %s was not accepted%s", address, f": {why}" if why else "")
             raise LoginNeededError(f"{NOT_ACCEPTED}: {why}" if why else f"{NOT_ACCEPTED}: the cluster does not know it")
@@ -161,7 +157,7 @@ class TokenViewers:
         old = request.cookies.get(COOKIE, "")
         if old:
             self._sessions.end(old)
-        value = self._sessions.begin(user.name, token, ends=jwt.ends(token))
+        value = self._sessions.begin(user.name, token, ends=ends(token))
         self._count("accepted")
         LOG.info("%s logged in from %s", user.name, request.remote)
         response = web.Response(status=303, headers={"Location": local_path(path), "Cache-Control": "no-store"})
@@ -209,3 +205,48 @@ def _again(request: web.Request) -> str:
     """The same address once more, marked so that it is not answered in this way again."""
     path = local_path(request.path_qs)
     return f"{path}{'&' if '?' in path else '?'}{ARRIVED}=1"
+
+
+TOKEN_MAX = 16_000
+
+
+def claims(token: str) -> dict[str, Any]:
+    """The payload of a JSON Web Token; {} for what is none."""
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > TOKEN_MAX:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def ends(token: str) -> float | None:
+    """Unix seconds; None where it says nothing."""
+    found = claims(token).get("exp")
+    try:
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    except OverflowError:
+        return None
+
+
+def hint(token: str, audiences: Sequence[str], *, cluster_tokens: bool, now: float) -> str:
+    """Why it may have been refused, in a sentence; "" where it does not say."""
+    over = ends(token)
+    if over is not None and over <= now:
+        try:
+            return f"it expired at {datetime.fromtimestamp(over, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        except (OverflowError, ValueError, OSError):
+            return "it has expired"
+    said = claims(token).get("aud")
+    own = (
+        [said]
+        if isinstance(said, str)
+        else [each for each in said if isinstance(each, str)]
+        if isinstance(said, list)
+        else []
+    )
+    if own and not cluster_tokens and not set(own) & set(audiences):
+        return f"it is made for {', '.join(own)[:200]}, and this server accepts tokens for {' or '.join(audiences)}"
+    return ""

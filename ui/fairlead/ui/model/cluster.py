@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Literal, TypeVar
 
 from fairlead.api.texts import natural
-from fairlead.controller.accounting.units import Units
-from fairlead.controller.accounting.vacancies import UsualRequests, drains, of_use, unavailable, vacancy
+from fairlead.controller.accounting.units import Units, UsualRequests, drains, of_use, unavailable, vacancy
 from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory

@@ -12,12 +12,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from fairlead.api.texts import counted
-from fairlead.history.cost import grouping, written
+from fairlead.history.cost import window, written
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill
 from fairlead.history.cost.bill import Line as BillLine
-from fairlead.history.cost.errors import CostError
 from fairlead.history.cost.usage import Figures, hours
-from fairlead.history.cost.wording import amounts, number
+from fairlead.history.cost.window import CostError
+from fairlead.history.cost.written import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
 from fairlead.history.prices import rounded
 from fairlead.kube.resources import Raw
@@ -57,8 +57,8 @@ class Choice:
         by = ",".join(value for name, value in pairs if name == "by" and value) or "queue"
         where = tuple(dict.fromkeys(value for name, value in pairs if name == "where" and value))
         asked = Asked(
-            by=grouping.parse_by([by]),
-            where=grouping.parse_where(where),
+            by=window.parse_by([by]),
+            where=window.parse_where(where),
             basis=_one_of("basis", last.get("basis") or "allocated", BASES),
             idle=_one_of("idle", last.get("idle") or "holder", IDLES),
             namespaces=scope.namespaces,

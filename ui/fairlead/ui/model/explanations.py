@@ -10,13 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fairlead.api import foreign, names
+from fairlead.api import names
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import gang_text
-from fairlead.ui.model.gangs import age, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import Line, age, line, order
 from fairlead.ui.model.queues import line as queue_line
 
 LISTED_MAX = 10
@@ -200,6 +199,7 @@ def queue_explanation(
     if budget:
         evictions = (f"{len(seen.evictions)} of at most {budget.get('evictions')} within {budget.get('window', '1h')}",)
     parts = [
+        Part(title="On hold", lines=(seen.hold,)),
         Part(title="Problem", lines=(seen.problem,)),
         Part(title="Schedule", lines=seen.schedule),
         Part(title="Budget", lines=(with_time_left(seen.budget, now=now),)),
@@ -224,9 +224,8 @@ def queue_explanation(
                 ]
             ),
         ),
+        Part(title="Not shown", lines=(unseen,)),
     ]
-    parts.insert(0, Part(title="On hold", lines=(seen.hold,)))
-    parts.append(Part(title="Not shown", lines=(unseen,)))
     above = f", below {seen.parent}" if seen.parent else ""
     headline = f"queue {seen.name}{above}: {seen.running} running, {seen.waiting} waiting"
     return Explanation(kind="queue", name=seen.name, headline=headline, parts=_filled(parts))
@@ -252,45 +251,36 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float, devices: str = ""
         Part(title="Devices", lines=(devices if gang is None else "",)),
         Part(title="Conditions", lines=tuple(conditions)),
     ]
-    headline = f"pod {meta['namespace']}/{meta['name']}: {status.get('phase', 'Pending')}{on}"
     name = f"{meta['namespace']}/{meta['name']}"
-    if gang is not None:
-        return Explanation(
-            kind="pod",
-            name=name,
-            headline=headline,
-            parts=_filled(parts),
-            more=(gang_explanation(gang, now=now, devices=devices),),
-        )
+    return Explanation(
+        kind="pod",
+        name=name,
+        headline=f"pod {name}: {status.get('phase', 'Pending')}{on}",
+        parts=_filled([*parts, Part(title="Fairlead", lines=("" if gang is not None else _alone(pod, spec, gates),))]),
+        more=() if gang is None else (gang_explanation(gang, now=now, devices=devices),),
+    )
+
+
+def _alone(pod: Raw, spec: Raw, gates: Sequence[str]) -> str:
+    """Why a pod has no Gang."""
     if plain_pods.is_plain(pod) and names.ADMISSION_GATE in gates:
-        no = (
+        return (
             "it is a gang of one, and has no Gang yet: one is made when it has waited for some seconds; if there is none "
             "after that, the controller has not looked at it: see that it runs and leads"
         )
-    elif plain_pods.is_plain(pod):
+    if plain_pods.is_plain(pod):
         queue = plain_pods.queue_of(pod)
         of = f" of queue {queue}" if queue else ""
-        no = f"it is a gang of one{of} that did not wait: the controller chose its devices and released it"
-    elif names.ADMISSION_GATE in gates:
-        no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
-    elif spec.get("resourceClaims"):
-        no = (
+        return f"it is a gang of one{of} that did not wait: the controller chose its devices and released it"
+    if names.ADMISSION_GATE in gates:
+        return "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
+    if spec.get("resourceClaims"):
+        return (
             f"it is in no gang: it was created without the scheduling gate {names.ADMISSION_GATE}, so kube-scheduler alone "
             "places it. If its claims ask for devices that Fairlead manages, the webhook did not see it (it was down, or the "
             "namespace is excluded): create the pod again"
         )
-    else:
-        no = "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
-    return Explanation(
-        kind="pod", name=name, headline=headline, parts=_filled([*parts, Part(title="Fairlead", lines=(no,))])
-    )
-
-
-def gang_of(pod: Raw) -> str:
-    """The name of the pod's gang, by the controller's rules."""
-    meta = pod["metadata"]
-    group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
-    return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
+    return "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
 
 
 def _filled(parts: Sequence[Part]) -> tuple[Part, ...]:

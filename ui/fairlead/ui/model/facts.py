@@ -1,14 +1,15 @@
-"""What was read of a cluster at one moment: the only argument of the pages' models. Made by `fairlead.ui.reading`."""
+"""What was read of a cluster at one moment, and of its ledger: the arguments of the pages' models. Made by `fairlead.ui.reading`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import Workload
+from fairlead.history.ledger.entries import Gap, Span, Wait
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
@@ -77,3 +78,19 @@ class Facts:
     refused: Mapping[str, str] = field(default_factory=dict)
     late: str = ""
     origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Past:
+    """`missing`: why nothing is known of it, and what to do; "" where something is. `known_us`: the part of the window that the ledger knows.
+
+    Times are unix microseconds. `waits` are of gangs that were admitted within the window. `made`: what models make of it and keep,
+    since one answer of the ledger serves many pages.
+    """
+
+    spans: tuple[Span, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    known_us: tuple[int, int] | None = None
+    missing: str = ""
+    made: dict[Any, Any] = field(default_factory=dict, repr=False)

@@ -1,16 +1,30 @@
-"""The page of one gang: its explanation as `fairlead explain -o json` has it, and what of it is linked; pure."""
+"""The page of one gang: its explanation as `fairlead explain -o json` has it, what of it is linked, and what has happened to it; pure.
+
+The timeline has events, status and ledger as one list of moments. Events are kept by the apiserver for an hour or so; status has the last
+change of each condition; the ledger has what events said of the last seven days, and every admission and every run of its window. An event
+that the ledger has, too, stands there once. What else two of them say of one moment stands there once for each: they are different
+witnesses.
+"""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from fairlead.api.texts import counted
+from fairlead.history.ledger.entries import Decision
+from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
-from fairlead.ui.model import idle_devices, plain_pods
-from fairlead.ui.model.explanations import Explanation, gang_explanation, gang_of, holders_of, pod_explanation
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gangs import line
-from fairlead.ui.model.line import Line
+from fairlead.kube.timestamps import SECOND_US
+from fairlead.ui.model import plain_pods
+from fairlead.ui.model.devices import busy_line
+from fairlead.ui.model.explanations import Explanation, gang_explanation, holders_of, pod_explanation
+from fairlead.ui.model.facts import Facts, Past
+from fairlead.ui.model.gangs import Line, age, line
+from fairlead.ui.model.plain_pods import gang_of
+from fairlead.ui.model.runs import past_runs, waiting
 
 NEAR_MAX = 4
 
@@ -85,8 +99,180 @@ def _devices_of(facts: Facts, namespace: str, pods: set[str]) -> str:
     if not pods:
         return ""
     own = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
-    return idle_devices.line(own, pods, now=facts.at)
+    return busy_line(own, pods, now=facts.at)
 
 
 def _is(raw: Raw, namespace: str, name: str) -> bool:
     return bool(raw["metadata"]["name"] == name and raw["metadata"].get("namespace", "") == namespace)
+
+
+EVENTS_MAX = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLine:
+    """`at`: when it was seen last, unix seconds; None where no time is written."""
+
+    at: float | None
+    reason: str
+    message: str
+    count: int
+    warning: bool
+
+
+def events_of(found: Iterable[Raw], *, kind: str, namespace: str, name: str) -> tuple[EventLine, ...]:
+    """Those on that object; at most `EVENTS_MAX`."""
+    own = [
+        _line(raw)
+        for raw in found
+        if (about := raw.get("involvedObject") or {}).get("kind") == kind
+        and about.get("name") == name
+        and about.get("namespace", namespace) == namespace
+    ]
+    return tuple(sorted(own, key=lambda each: -(each.at or 0.0))[:EVENTS_MAX])
+
+
+def _line(raw: Raw) -> EventLine:
+    series = raw.get("series") or {}
+    written = (
+        series.get("lastObservedTime") or raw.get("lastTimestamp") or raw.get("eventTime") or raw.get("firstTimestamp")
+    )
+    return EventLine(
+        at=timestamps.parsed(written),
+        reason=str(raw.get("reason") or ""),
+        message=str(raw.get("message") or ""),
+        count=int(series.get("count") or raw.get("count") or 1),
+        warning=raw.get("type") == "Warning",
+    )
+
+
+MOMENTS_MAX = 100
+FIRST_STATUS_S = 5.0  # the first status of a Gang is written right after it is created
+ENDS = {"Completed": "its pods completed", "Failed": "a pod failed", "Evicted": "it was evicted", "Deleted": "its pods were deleted", "NodeGone": "its node went away"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """`at`: unix seconds; None: not known. `source`: Event, Status, Ledger or Forecast. `warning`: something went wrong."""
+
+    at: float | None
+    source: str
+    what: str
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A forecast: since when it waits, and when it starts with 50 % probability and with 90 % probability. Unix seconds."""
+
+    queued: float
+    now: float
+    p50: float
+    p90: float | None
+
+
+def timeline(
+    facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine], decisions: Iterable[Decision] = ()
+) -> tuple[Moment, ...]:
+    """Newest first, what is to come above; at most `MOMENTS_MAX`."""
+    namespace, name = raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
+    decided = [
+        Moment(at=each.at_us / SECOND_US, source="Ledger", what=each.what, text=each.text, warning=each.warning)
+        for each in decisions
+    ]
+    known = {(each.what, each.text) for each in decided}
+    found = [
+        *(
+            Moment(
+                at=each.at,
+                source="Event",
+                what=each.reason,
+                text=each.message + (f" ({each.count} times)" if each.count > 1 else ""),
+                warning=each.warning,
+            )
+            for each in events
+            if (each.reason, each.message) not in known
+        ),
+        *decided,
+        *_of_status(raw),
+        *_of_ledger(past, namespace, name),
+        *_of_forecast(raw),
+    ]
+    return tuple(sorted(found, key=lambda each: -(each.at or 0.0))[:MOMENTS_MAX])
+
+
+def spread(facts: Facts, raw: Raw) -> Spread | None:
+    """None: it does not wait, or no start is forecast."""
+    run = next(waiting([raw], at=facts.at), None)
+    return None if run is None or run.end is None else Spread(queued=run.start, now=facts.at, p50=run.end, p90=run.p90)
+
+
+def ended_runs(past: Past, namespace: str, name: str) -> tuple[str, ...]:
+    """The runs of a gang that is not there any more, each in a sentence, the last first."""
+    return tuple(
+        f"It ran from {timestamps.seconds(run.start)} to {timestamps.seconds(run.end or run.start)} in queue {run.queue or '-'} on "
+        f"{_counted(run.devices)}: {ENDS.get(run.ended, 'why it ended is not known')}."
+        for run in reversed(past_runs(past, f"{namespace}/{name}"))
+    )
+
+
+def _of_status(raw: Raw) -> Iterator[Moment]:
+    created = timestamps.parsed(raw["metadata"].get("creationTimestamp"))
+    if created is not None:
+        yield Moment(at=created, source="Status", what="Created", text="the Gang was created")
+    status = raw.get("status") or {}
+    for each in status.get("conditions") or ():
+        at = timestamps.parsed(each.get("lastTransitionTime"))
+        if at is None:
+            continue
+        holds = each.get("status") == "True"
+        if not holds and created is not None and at - created <= FIRST_STATUS_S:
+            continue  # it is there from the first status on, and has not held yet
+        # The message of one that does not hold is of now, and says nothing of the moment in which it ceased to hold.
+        text = str(each.get("message") or each.get("reason") or each.get("type") or "") if holds else "no longer"
+        yield Moment(at=at, source="Status", what=str(each.get("type") or ""), text=text)
+
+
+def _of_ledger(past: Past, namespace: str, name: str) -> Iterator[Moment]:
+    for wait in past.waits:
+        if (wait.namespace, wait.gang) == (namespace, name):
+            waited = age(max(0, wait.admitted_us - wait.queued_us) / SECOND_US)
+            yield Moment(
+                at=wait.queued_us / SECOND_US, source="Ledger", what="Queued", text=f"in queue {wait.queue or '-'}"
+            )
+            yield Moment(
+                at=wait.admitted_us / SECOND_US,
+                source="Ledger",
+                what="Admitted",
+                text=f"after {waited} in queue {wait.queue or '-'}",
+            )
+    for run in past_runs(past, f"{namespace}/{name}"):
+        yield Moment(
+            at=run.start,
+            source="Ledger",
+            what="Devices allocated",
+            text=f"{_counted(run.devices)}" + (f" on {', '.join(run.nodes[:6])}" if run.nodes else ""),
+        )
+        if run.state == "ran" and run.end is not None:
+            lost = "; its work was lost" if run.lost else ""
+            text = f"after {age(run.end - run.start)}: {ENDS.get(run.ended, 'why is not known')}{lost}"
+            yield Moment(
+                at=run.end, source="Ledger", what="Devices free", text=text, warning=run.lost or run.ended in {"Failed", "Evicted", "NodeGone"}
+            )  # fmt: skip
+
+
+def _of_forecast(raw: Raw) -> Iterator[Moment]:
+    status: dict[str, Any] = raw.get("status") or {}
+    found = status.get("forecast") or {}
+    if status.get("phase") != "Waiting":
+        return
+    p50, p90 = timestamps.parsed(found.get("p50")), timestamps.parsed(found.get("p90"))
+    if p50 is not None:
+        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with 50 % probability")
+    if p90 is not None:
+        yield Moment(at=p90, source="Forecast", what="Starts by then", text="with 90 % probability")
+
+
+def _counted(count: int | None) -> str:
+    return "devices" if count is None else counted(count, "device")

@@ -1,20 +1,24 @@
-"""The page of gangs: which are shown, in which order, and what there is to choose from; pure."""
+"""The page of gangs: which are shown, in which order, and what there is to choose from; pure.
+
+Lines are kept from one reading to the next: one is made again when its gang changed, or when it is shown. Order, filters and counts do
+not depend on the time, so they are made of lines as old as their gangs. Ages and forecasts do: `fresh` has them as of the facts.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, get_args
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import urlencode
 
+from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import GangLines
-from fairlead.ui.model.gangs import PHASES, line, order
-from fairlead.ui.model.line import Line
+from fairlead.ui.model.gangs import PHASES, Line, line, order_key
 
 PAGE_SIZE = 100
 _PAGE = re.compile(r"[1-9][0-9]{0,8}")
@@ -111,12 +115,6 @@ class GangList:
         return map(self.fresh, self.found)
 
 
-def lines(facts: Facts) -> list[Line]:
-    """The chosen gangs, as `fairlead gangs -A -o json` has them."""
-    found = [line(raw, now=facts.at) for raw in facts.gangs]
-    return order([*found, *plain_pods.lines(facts.pods, facts.gangs, now=facts.at)])
-
-
 def gang_list(all_lines: GangLines, choice: Choice, *, now: float) -> GangList:
     """A page beyond the last is the last. `now`: unix seconds; ages of the page's lines are as of then."""
     every = all_lines.every
@@ -138,3 +136,68 @@ def gang_list(all_lines: GangLines, choice: Choice, *, now: float) -> GangList:
         namespaces=all_lines.namespaces,
         fresh=fresh,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class GangLines:
+    """`every`: in the order of `fairlead gangs -A`. `made_of`: the Gang of each, by namespace and name, or the pod (True)."""
+
+    every: tuple[Line, ...]
+    made_of: Mapping[tuple[str, str], tuple[Raw, bool]]
+
+    def fresh(self, known: Line, *, now: float) -> Line:
+        raw, is_pod = self.made_of[known.namespace, known.name]
+        return plain_pods.line(raw, now=now) if is_pod else line(raw, now=now)
+
+    @cached_property
+    def phases(self) -> Mapping[str, int]:
+        """How many there are of each phase, in the order of phases."""
+        counts = Counter(each.phase for each in self.every)
+        return {phase: counts[phase] for phase in PHASES if counts[phase]}
+
+    @cached_property
+    def queues(self) -> tuple[str, ...]:
+        return tuple(sorted({each.queue for each in self.every if each.queue}))
+
+    @cached_property
+    def namespaces(self) -> tuple[str, ...]:
+        return tuple(sorted({each.namespace for each in self.every}))
+
+
+class LineMemory:
+    """The lines of one cluster's gangs as they were last, for viewers of the same rights."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Entry] = {}
+        self._facts: Facts | None = None
+        self._lines: GangLines | None = None
+
+    def of(self, facts: Facts) -> GangLines:
+        before = self._facts
+        self._facts = facts
+        if self._lines is not None and before is not None and before.gangs is facts.gangs and before.pods is facts.pods:
+            return self._lines
+        found: dict[tuple[str, str], _Entry] = {}
+        plain = filter(plain_pods.is_plain, facts.pods)
+        for raw, is_pod in (*((gang, False) for gang in facts.gangs), *((pod, True) for pod in plain)):
+            key = (raw["metadata"].get("namespace", ""), raw["metadata"]["name"])
+            if is_pod and key in found:
+                continue
+            entry = self._known.get(key)
+            if entry is None or entry.raw is not raw:
+                made = (plain_pods.line if is_pod else line)(raw, now=facts.at)
+                entry = _Entry(raw, made, order_key(made), is_pod)
+            found[key] = entry
+        self._known = found
+        self._lines = GangLines(
+            every=tuple(each.line for each in sorted(found.values(), key=lambda each: each.order)),
+            made_of={key: (each.raw, each.is_pod) for key, each in found.items()},
+        )
+        return self._lines
+
+
+class _Entry(NamedTuple):
+    raw: Raw
+    line: Line
+    order: tuple[int, int, str, str]
+    is_pod: bool

@@ -11,7 +11,7 @@ from functools import partial
 from fairlead.api import claim_sources, foreign, legacy, names
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
-from fairlead.ui.model.line import Line, line_of
+from fairlead.ui.model.gangs import Line, line_of
 
 _PHASES = {"Running": "Running", "Succeeded": "Finished", "Failed": "Failed"}
 _REASONS = {
@@ -29,6 +29,13 @@ def is_plain(pod: Raw) -> bool:
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
     return names.CLAIM_SOURCES in annotations and foreign.gang_name(annotations, labels, group) is None
+
+
+def gang_of(pod: Raw) -> str:
+    """The name of the pod's gang, by the controller's rules."""
+    meta = pod["metadata"]
+    group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+    return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
 
 
 def queue_of(pod: Raw) -> str:

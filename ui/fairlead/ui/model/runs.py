@@ -12,17 +12,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
-from fairlead.controller.gangs.claims.allocations import allocated_node, results
+from fairlead.controller.gangs.claims.allocations import allocated_at, allocated_node, results
 from fairlead.history.ledger.entries import Span
 from fairlead.kube import timestamps
 from fairlead.kube.containment import computed
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
-from fairlead.ui.model.facts import Facts, Holder
+from fairlead.ui.model.facts import Facts, Holder, Past
 from fairlead.ui.model.holders import holders
-from fairlead.ui.model.past import Past
 from fairlead.ui.model.scope import EVERYTHING, Scope
 
 State = Literal["ran", "runs", "waits"]

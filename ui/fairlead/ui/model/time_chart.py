@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 from fairlead.api.texts import natural
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import SECOND_US
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.runs import Run, runs
 from fairlead.ui.model.scope import EVERYTHING, Scope
 

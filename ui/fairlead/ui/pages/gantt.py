@@ -9,12 +9,12 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from markupsafe import Markup
 
-from fairlead.ui.model.gang_timeline import Spread
+from fairlead.ui.model.gang import Spread
 from fairlead.ui.model.gangs import age
 from fairlead.ui.model.runs import Run, State
 from fairlead.ui.model.time_chart import Choice, Group, TimeChart
@@ -47,7 +47,6 @@ class Bar:
     css: str
     title: str
     label: str = ""
-    text: Markup = NOTHING
     whisker: Markup = NOTHING
     cap: Markup = NOTHING
     end: Markup = NOTHING
@@ -132,11 +131,11 @@ def _group(
     rows = _Lanes(LEAST / 2)
     for run in sorted((run for run in held if id(run) in chosen), key=lambda each: (each.start, each.gang)):
         lane = rows.put(*scale.extent(run.start, run.end or chart.now))
-        bars.append(_held_bar(run, chart, scale, lane * LANE + 2, colours))
+        bars.append(_bar(run, chart, scale, lane * LANE + 2, colours))
     top = len(rows) * LANE
     shown = waits[:lines]
     for number, run in enumerate(shown):
-        bars.append(_waiting_bar(run, chart, scale, top + number * LANE + 2))
+        bars.append(_bar(run, chart, scale, top + number * LANE + 2, colours))
     height = top + len(shown) * LANE
     area: tuple[Markup, ...] = ()
     if rest:
@@ -183,41 +182,29 @@ def _fitting(held: Sequence[Run], scale: _Scale, lanes: int) -> set[int]:
     return {id(run) for run in held if rows.put(*scale.extent(run.start, run.end or run.start)) >= 0}
 
 
-def _held_bar(run: Run, chart: TimeChart, scale: _Scale, y: int, colours: Mapping[str, str]) -> Bar:
-    end = run.end or chart.now
+def _bar(run: Run, chart: TimeChart, scale: _Scale, y: int, colours: Mapping[str, str]) -> Bar:
+    end = chart.now if run.end is None else run.end
     left, wide = scale.extent(run.start, end)
-    colour = colours.get(run.queue, "") if chart.choice.by == "node" else ""
-    broken = run.lost or run.ended in {"Evicted", "Failed", "NodeGone"}
-    return Bar(
+    colour = colours.get(run.queue, "") if run.state != "waits" and chart.choice.by == "node" else ""
+    bar = Bar(
         run=run,
         box=_box(left, wide, y, BAR),
         css=f"run {run.state} {colour}".strip(),
         title=words(run, chart.now),
         label=_label(run) if wide >= LABELLED else "",
-        text=_box(left, wide, y, BAR),
-        end=_box(min(left + max(0.0, wide - LEAST), 100 - LEAST), LEAST, y - 1, BAR + 2) if broken else NOTHING,
     )
-
-
-def _waiting_bar(run: Run, chart: TimeChart, scale: _Scale, y: int) -> Bar:
-    end = run.end if run.end is not None else chart.now
-    left, wide = scale.extent(run.start, end)
-    whisker = cap = NOTHING
-    if run.end is not None and run.p90 is not None and run.p90 > run.end:
-        whisker = scale.box(run.end, run.p90, y + BAR // 2 - 1, 2)
-        if run.p90 <= chart.until:
-            cap = Markup(f'x="{scale.place(run.p90)}" y="{y + 2}" width="2" height="{BAR - 4}"')  # noqa: S704
-    return Bar(
-        run=run,
-        box=_box(left, wide, y, BAR),
-        css="run waits",
-        title=words(run, chart.now),
-        label=_label(run) if wide >= LABELLED else "",
-        text=_box(left, wide, y, BAR),
-        whisker=whisker,
-        cap=cap,
-        end=Markup(f'x="{scale.place(end)}" y="{y}" width="3" height="{BAR}"') if run.end is not None else NOTHING,  # noqa: S704
-    )
+    if run.state != "waits":
+        if run.lost or run.ended in {"Evicted", "Failed", "NodeGone"}:
+            last = min(left + max(0.0, wide - LEAST), 100 - LEAST)
+            return replace(bar, end=_box(last, LEAST, y - 1, BAR + 2))
+        return bar
+    if run.end is None:
+        return bar
+    bar = replace(bar, end=_line(scale.place(end), y, BAR, 3))
+    if run.p90 is None or run.p90 <= run.end:
+        return bar
+    cap = _line(scale.place(run.p90), y + 2, BAR - 4, 2) if run.p90 <= chart.until else NOTHING
+    return replace(bar, whisker=scale.box(run.end, run.p90, y + BAR // 2 - 1, 2), cap=cap)
 
 
 def _label(run: Run) -> str:

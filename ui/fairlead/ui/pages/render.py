@@ -18,25 +18,34 @@ from markupsafe import Markup
 
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
-from fairlead.history.cost.grouping import BY
+from fairlead.history.cost.window import BY
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.explanations import Explanation, Part
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang import GangView
+from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_list import SORTS, GangList
-from fairlead.ui.model.gang_timeline import Moment, Spread
 from fairlead.ui.model.gangs import PHASES, age
-from fairlead.ui.model.queue_history import QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
+from fairlead.ui.model.queues import QueueHistory
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
-from fairlead.ui.model.what_if_form import HORIZONS, Form, Named
-from fairlead.ui.pages import bars, gantt, sparkline
+from fairlead.ui.pages import gantt
 from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
-from fairlead.ui.pages.node_map import LARGE, MANY, SMALL, hold_text, node_map
-from fairlead.ui.pages.palette import of_counts, palette
+from fairlead.ui.pages.pictures import (
+    LARGE,
+    MANY,
+    SMALL,
+    bars,
+    hold_text,
+    node_map,
+    of_counts,
+    palette,
+    pictures,
+    ticks,
+)
 from fairlead.ui.what_if import written
+from fairlead.ui.what_if.question import HORIZONS, Form, Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +251,7 @@ def _missing(facts: Facts, *kinds: str) -> list[str]:
 
 
 def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
-    return _page("queues.html", facts, lines=lines, bars=bars.bars(lines))
+    return _page("queues.html", facts, lines=lines, bars=bars(lines))
 
 
 def gangs(facts: Facts, found: GangList) -> str:
@@ -328,8 +337,8 @@ def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window:
         line=history.line,
         explanation=explanation,
         history=history,
-        pictures=sparkline.pictures(history),
-        ticks=sparkline.ticks(history),
+        pictures=pictures(history),
+        ticks=ticks(history),
         chosen=window,
         WINDOWS=WINDOWS,
     )

@@ -16,19 +16,18 @@ from typing import Any, Protocol, TypeVar
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.history.cost import bill as bills
-from fairlead.history.cost import reading
+from fairlead.history.cost import window
 from fairlead.history.cost.bill import Asked, Bill
-from fairlead.history.cost.errors import CostError
-from fairlead.history.cost.window import Window, known_part, parse
+from fairlead.history.cost.window import CostError, Window, known_part, parse
 from fairlead.history.ledger.entries import Decision, Span
-from fairlead.history.ledger.store.errors import LedgerError
+from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import DAY_US, SECOND_US
-from fairlead.ui.model.past import Past
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.model.facts import Past
+from fairlead.ui.reading.cluster import NotReadError
 
 T = TypeVar("T")
 Flavors = Callable[[], Awaitable[Sequence[Raw]]]
@@ -46,7 +45,7 @@ NO_LEDGER = (
 )
 
 
-class Reader(reading.Reader, Protocol):
+class Reader(window.Reader, Protocol):
     """What a page reads: as a bill, and when each claim held each device."""
 
     def spans(self, since_us: int, until_us: int) -> Iterable[Span]: ...

@@ -1,34 +1,32 @@
-"""The facts of a live cluster, by the lists that `queues`, `gangs` and `explain` make, with the user's own rights.
+"""The facts of a live cluster, by the lists that `queues`, `gangs` and `explain` make, with the user's own rights; and its snapshot.
 
 Lists are made when a page is asked for, and again when they are older than `FRESH_S`; while no page is asked for, nothing is asked. So a
-reader never costs more than a command every `FRESH_S` seconds; a gang's page lists its events, too. A list that is refused leaves its part of the pages empty, with the
-reason; one of all namespaces that is refused is made of the user's own. When the cluster does not answer, the facts of before are
-kept, and say so.
+reader never costs more than a command every `FRESH_S` seconds; a gang's page lists its events, too. A list that is refused leaves its part
+of the pages empty, with the reason; one of all namespaces that is refused is made of the user's own. When the cluster does not answer, the
+facts of before are kept, and say so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import msgspec
-
+from fairlead.controller.observation import Unread, observe
 from fairlead.controller.watch.optional import DISCOVERY_S, version_of
-from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.engine.snapshot import Snapshot
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
-from fairlead.kube.core import Node, Pod
 from fairlead.kube.limits import Clock
-from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from fairlead.kube.resource import DeviceTaintRule
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.model.facts import Facts, Hardware
-from fairlead.ui.model.holders import holders, reserved, usage_by_device
-from fairlead.ui.model.usual import usual_requests
-from fairlead.ui.reading.errors import NotReadError, not_read, rules_not_read
+from fairlead.kube.store import Change, Revision
+from fairlead.kube.watching import ADDED, DELETED, MODIFIED
+from fairlead.ui.model.facts import Facts
+from fairlead.ui.reading.cluster import NotReadError, not_read, rules_not_read
+from fairlead.ui.reading.watched_tables import WatchedTables
 
 T = TypeVar("T")
 FRESH_S = 5.0
@@ -49,7 +47,7 @@ class LiveSource:
         self._lock = asyncio.Lock()
         self._facts: Facts | None = None
         self._read_at = 0.0  # of the clock
-        self._tables = _Tables()
+        self._listed = _Listed()
         self._rules: Resource[DeviceTaintRule] | None = None  # in the version that is served; None: in none
         self._discovered_at: float | None = None  # of the clock
 
@@ -100,12 +98,18 @@ class LiveSource:
             ),
             self._taint_rules(refused),
         )
-        hardware = None
-        if "nodes" not in refused and "resourceslices" not in refused:
-            hardware = self._tables.hardware(gangs, pods, claims, nodes, slices, classes, rules, now=now)
+        listed, tables = self._listed, self._listed.tables
+        listed.note("gangs", gangs, tables.on_gang)
+        listed.note("pods", pods, tables.on_pod)
+        listed.note("claims", claims, tables.on_claim)
+        listed.note("nodes", nodes, tables.on_node)
+        listed.note("slices", slices, tables.on_slice)
+        listed.note("classes", classes, tables.on_class)
+        listed.note("rules", rules, tables.on_taint_rule)
+        unreadable = "nodes" in refused or "resourceslices" in refused
         return Facts(
             at=now,
-            hardware=hardware,
+            hardware=None if unreadable else tables.hardware(now=now),
             gangs=tuple(_by_name(gangs)),
             pods=tuple(_by_name(pods)),
             queues=tuple(_by_name(queues)),
@@ -156,93 +160,40 @@ class LiveSource:
         return found
 
 
-class _Tables:
-    """Kept from one read to the next: what did not change is not built again."""
+class _Listed:
+    """The lists before: what differs in those of now goes to the tables as a watch would tell it."""
 
     def __init__(self) -> None:
-        self._inventory = Inventory()
-        self._nodes = NodeTable()
-        self._slices: dict[str, ResourceSlice] = {}
-        self._claims: set[str] = set()
-        self._rules: dict[str, DeviceTaintRule] = {}
+        self._known: dict[str, dict[str, Any]] = {}
+        self.tables = WatchedTables(self._pod)
 
-    def hardware(
-        self,
-        gangs: Iterable[Raw],
-        raw_pods: Iterable[Raw],
-        claims: list[ResourceClaim],
-        nodes: list[Node],
-        slices: list[ResourceSlice],
-        classes: list[DeviceClass],
-        rules: list[DeviceTaintRule],
-        *,
-        now: float,
-    ) -> Hardware:
-        self._set_slices(slices)
-        self._set_rules(rules)
-        there = {claim.metadata.uid for claim in claims}
-        for uid in self._claims - there:
-            self._inventory.drop_claim(uid)
-        self._claims = there
-        for claim in claims:
-            self._inventory.set_claim(claim)
-        pods = list(_typed(raw_pods))
-        self._set_nodes(nodes, pods)
-        by_name = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
-        return Hardware(
-            inventory=self._inventory,
-            nodes=self._nodes,
-            classes={each.metadata.name: each for each in classes},
-            workload=usual_requests(pods, by_name),
-            holders=holders(claims, raw_pods, gangs),
-            usage=usage_by_device(claims, now=now),
-            reserved=reserved(gangs),
-        )
+    def _pod(self, key: str) -> Raw | None:
+        return self._known["pods"].get(key)
 
-    def _set_slices(self, slices: list[ResourceSlice]) -> None:
-        now = {each.metadata.name: each for each in slices}
-        for name in self._slices.keys() - now.keys():
-            self._inventory.drop_slice(name)
-        changed = [
-            each
-            for name, each in now.items()
-            if name not in self._slices
-            or self._slices[name].metadata.resource_version != each.metadata.resource_version
-            or not each.metadata.resource_version
-        ]
-        if changed:
-            self._inventory.set_slices(changed)
-        self._slices = now
-
-    def _set_rules(self, rules: list[DeviceTaintRule]) -> None:
-        """A rule that changed makes every node be looked at again."""
-        now = {each.metadata.name: each for each in rules}
-        for name in self._rules.keys() - now.keys():
-            self._inventory.drop_taint_rule(name)
-        for name, each in now.items():
-            if name not in self._rules or self._rules[name].spec != each.spec:
-                self._inventory.set_taint_rule(each)
-        self._rules = now
-
-    def _set_nodes(self, nodes: list[Node], pods: list[Pod]) -> None:
-        for name in {node.name for node in self._nodes.all()} - {node.metadata.name for node in nodes}:
-            self._nodes.drop_node(name)
-        for node in nodes:
-            self._nodes.set_node(node)
-        for uid in set(self._nodes.pods()) - {pod.metadata.uid for pod in pods}:
-            self._nodes.drop_pod(uid)
-        for pod in pods:
-            self._nodes.set_pod(pod)
-
-
-def _typed(pods: Iterable[Raw]) -> Iterable[Pod]:
-    """Every pod counts against its node. One that is not of the API's form does not."""
-    for raw in pods:
-        try:
-            yield msgspec.convert(raw, Pod)
-        except msgspec.ValidationError:
-            continue
+    def note(self, kind: str, found: Iterable[Any], tell: Callable[[Change[Any]], None]) -> None:
+        before, now = self._known.get(kind, {}), {Revision.of(each): each for each in found}
+        self._known[kind] = {revision.key: each for revision, each in now.items()}
+        for key, old in before.items():
+            new = self._known[kind].get(key)
+            if new is None or Revision.of(new).uid != Revision.of(old).uid:
+                tell(Change(DELETED, key, old, None))
+        for (key, uid, version), new in now.items():
+            old = before.get(key)
+            if old is None or Revision.of(old).uid != uid:
+                tell(Change(ADDED, key, None, new))
+            elif not version or Revision.of(old).version != version:
+                tell(Change(MODIFIED, key, old, new))
 
 
 def _by_name(found: list[Any]) -> list[Raw]:
     return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+
+
+async def read_snapshot(client: Client, drivers: tuple[str, ...]) -> tuple[Snapshot, float]:
+    """The snapshot, and its time in unix seconds. Raises NotReadError."""
+    try:
+        return await observe(client, drivers)
+    except Unread as error:
+        raise not_read(error.error, "list", error.resource, None) from error
+    except TimeoutError as error:
+        raise NotReadError(str(error)) from error

@@ -24,9 +24,8 @@ from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, 
 from fairlead.kube.resources import Raw
 from fairlead.kube.watching import MODIFIED
 from fairlead.ui.model.facts import Facts
-from fairlead.ui.reading.errors import NotReadError, not_read, rules_not_read
-from fairlead.ui.reading.lean_pods import lean
-from fairlead.ui.reading.watched_tables import WatchedTables
+from fairlead.ui.reading.cluster import NotReadError, not_read, rules_not_read
+from fairlead.ui.reading.watched_tables import WatchedTables, lean
 
 T = TypeVar("T")
 NEWER_S = 1.0  # facts are not made more often

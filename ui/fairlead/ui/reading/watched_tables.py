@@ -1,17 +1,21 @@
 """The tables of devices, nodes and holders, kept current change by change; no I/O.
 
-A change costs what it touches: a claim its devices, a pod its node and the claims that are reserved for it, a gang its claims.
+A change costs what it touches: a claim its devices, a pod its node and the claims that are reserved for it, a gang its claims. A cluster
+has many pods that no page names: they count against their node, and of them only the name is kept (`lean`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
+from fairlead.api import foreign, names
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.types.workload import Workload
+from fairlead.engine.inventory.node_table import NodeTable
+from fairlead.engine.types.pods import Workload
+from fairlead.kube.containment import computed
 from fairlead.kube.core import Node, Pod
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 from fairlead.kube.informer import Change
@@ -20,16 +24,14 @@ from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, 
 from fairlead.kube.resources import Raw
 from fairlead.kube.spec_key import spec_key
 from fairlead.ui.model.facts import Hardware, Holder
-from fairlead.ui.model.holders import holder, lately, queue_of
-from fairlead.ui.model.usual import UsualRequests
-from fairlead.ui.reading.lean_pods import concerns
+from fairlead.ui.model.holders import UsualRequests, holder, lately, queue_of
 
 
 class WatchedTables:
     """Subscribe `on_slice`, `on_node`, … to the informers; `hardware` is what they add up to."""
 
     def __init__(self, stored_pod: Callable[[str], Raw | None]) -> None:
-        """`stored_pod`: what is kept of a pod, by namespace/name (`lean_pods.lean`)."""
+        """`stored_pod`: what is kept of a pod, by namespace/name (`lean`)."""
         self._stored_pod = stored_pod
         self.inventory = Inventory()
         self.nodes = NodeTable()
@@ -154,7 +156,8 @@ class WatchedTables:
 
     def _hold(self, uid: str) -> None:
         """What holds an allocated claim now."""
-        before, found = self._holders.get(uid), holder(self._claims[uid], self.pods, self._queues)
+        before = self._holders.get(uid)
+        found = computed(partial(holder, self._claims[uid], self.pods, self._queues), lambda _: Holder())
         if found == before:
             return
         if before is not None:
@@ -179,3 +182,40 @@ def _discard(index: dict[str, set[str]], key: str, uid: str) -> None:
         index[key].discard(uid)
         if not index[key]:
             del index[key]
+
+
+_LONG = "kubectl.kubernetes.io/last-applied-configuration"
+_SPEC = ("nodeName", "schedulingGates", "schedulingGroup", "resourceClaims")
+_STATUS = ("phase", "reason", "message", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
+
+
+def lean(pod: Raw) -> Raw:
+    """The metadata alone of a pod that no page names, without what writers note of themselves."""
+    meta = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
+    if not concerns(pod):
+        kept = ("name", "namespace", "uid", "resourceVersion")
+        return {"metadata": {key: meta[key] for key in kept if key in meta}}
+    if _LONG in (meta.get("annotations") or {}):
+        meta["annotations"] = {key: value for key, value in meta["annotations"].items() if key != _LONG}
+    return {
+        "metadata": meta,
+        "spec": _some(pod.get("spec") or {}, _SPEC),
+        "status": _some(pod.get("status") or {}, _STATUS),
+    }
+
+
+def concerns(pod: Raw) -> bool:
+    """Whether it is in a gang, has claims, or waits for Fairlead."""
+    spec, meta = pod.get("spec") or {}, pod["metadata"]
+    annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
+    return bool(
+        spec.get("resourceClaims")
+        or names.CLAIM_SOURCES in annotations
+        or (pod.get("status") or {}).get("extendedResourceClaimStatus")
+        or any(gate.get("name") == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
+        or foreign.gang_name(annotations, labels, (spec.get("schedulingGroup") or {}).get("podGroupName")) is not None
+    )
+
+
+def _some(found: Raw, keys: Iterable[str]) -> Raw:
+    return {key: found[key] for key in keys if key in found}

@@ -1,4 +1,4 @@
-"""Answers as bytes: a validator, gzip where the reader takes it, JSON as the command line prints it. Pure."""
+"""Answers: a validator, gzip where the reader takes it, JSON as the command line prints it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ import gzip
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+from aiohttp import web
+
+from fairlead.ui.pages import render
 
 GZIP_LEAST = 1024
 HTML = "text/html; charset=utf-8"
 JSON = "application/json; charset=utf-8"
+
+
+class Shown(NamedTuple):
+    """`marked`: a page with its fragments marked (`pages.fragments`), or JSON."""
+
+    status: int
+    marked: str
+
+    @property
+    def text(self) -> str:
+        """The page as it is sent to a reader without a stream."""
+        return render.page(self.marked)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +76,19 @@ def wants_json(accept: str, query: str) -> bool:
 def as_json(value: Any) -> str:
     """The answer as `-o json` prints it."""
     return json.dumps(value, indent=2) + "\n"
+
+
+def asks_json(request: web.Request) -> bool:
+    return wants_json(request.headers.get("Accept", ""), request.query.get("format", ""))
+
+
+def respond(request: web.Request, shown: Shown, *, json: bool, stream: str = "") -> web.Response:
+    """`stream`: what makes a page live."""
+    found = answer(
+        shown.marked if json else render.page(shown.marked, stream),
+        JSON if json else HTML,
+        status=shown.status,
+        encodings=request.headers.get("Accept-Encoding", ""),
+        known=request.headers.get("If-None-Match", ""),
+    )
+    return web.Response(status=found.status, body=found.body, headers=found.headers)

@@ -21,22 +21,15 @@ from fairlead.kube.logs import BRIEF
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
-from fairlead.ui.reading.computing import Computing
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import NotReadError, Source
 from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.answers import answer
-from fairlead.ui.serve.connections import HANDSHAKE_S, HEAD_S, Connections
+from fairlead.ui.serve.answers import answer, asks_json, respond
 from fairlead.ui.serve.live import Hub
-from fairlead.ui.serve.looks import Look, Seen
-from fairlead.ui.serve.of_ledger import PagesOfLedger
-from fairlead.ui.serve.origins import foreign
-from fairlead.ui.serve.responses import asks_json, respond
-from fairlead.ui.serve.security import allowed_hosts, headers_for
+from fairlead.ui.serve.security import HANDSHAKE_S, HEAD_S, Connections, allowed_hosts, foreign, headers_for
 from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
-from fairlead.ui.serve.views import Address, Views
-from fairlead.ui.serve.what_if import WhatIf
+from fairlead.ui.serve.views import Address, Look, PagesOfLedger, Seen, Views
+from fairlead.ui.serve.what_if import Computing, WhatIf
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
@@ -242,7 +235,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         and (why := foreign(request.headers, scheme="https" if viewers.private else "http"))
     ):
         what = Trouble(title="This request is refused", text=why, steps=("Open the page itself, and send its form.",))
-        return respond(request, pages.trouble(what, 403, json=json), json=json)
+        return _trouble(request, what, 403)
     try:
         return await handler(request)
     except LoginNeededError as error:
@@ -253,7 +246,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         what = Trouble(
             title="Pages are only read", text=f"{request.method} is not answered here: this server changes nothing"
         )
-        response = respond(request, pages.trouble(what, 405, json=json), json=json)
+        response = _trouble(request, what, 405)
         response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
         return response
     except web.HTTPException as error:
@@ -262,7 +255,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
             text=f"there is nothing at {request.path}",
             links=(("/", "Cluster"), ("/queues", "Queues"), ("/gangs", "Gangs")),
         )
-        return respond(request, pages.trouble(what, error.status, json=json), json=json)
+        return _trouble(request, what, error.status)
     except Exception:
         LOG.exception("cannot answer %s", request.path)
         what = Trouble(
@@ -270,4 +263,9 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
             text="the reason is in the output of fairlead ui; it is an error of the program",
             steps=("Please report it with that text.",),
         )
-        return respond(request, pages.trouble(what, 500, json=json), json=json)
+        return _trouble(request, what, 500)
+
+
+def _trouble(request: web.Request, what: Trouble, status: int) -> web.Response:
+    json = asks_json(request)
+    return respond(request, pages.trouble(what, status, json=json), json=json)

@@ -2,6 +2,9 @@
 
 A viewer has a revision; `since` says what to send for it to have the newest. So a viewer that reads slowly misses nothing and needs
 no buffer of its own, and one that comes back after a break gets what changed meanwhile. A revision that is not known gets the whole page.
+
+Each message is compressed once for all who get it (RFC 1951, RFC 1952): it is a run of deflate blocks that ends at a byte and refers to
+nothing before it, so messages can follow one another in any order. What differs between streams is the checksum at the end.
 """
 
 from __future__ import annotations
@@ -9,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
+import struct
+import zlib
 from collections import deque
+from functools import cached_property
 from typing import Final
 
 from fairlead.ui.pages.fragments import Fragment, changed, tree
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.shared_gzip import Chunk
+from fairlead.ui.serve.answers import Shown
 
 REVISIONS_KEPT = 120
 
@@ -97,3 +102,43 @@ def event(data: str, *, revision: str = "", retry_ms: int | None = None) -> byte
     head = [f"id: {revision}"] if revision else []
     retry = [] if retry_ms is None else [f"retry: {retry_ms}"]
     return ("\n".join([*head, *retry, *lines]) + "\n\n").encode("utf-8", "replace")
+
+
+HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_LAST = b"\x03\x00"  # an empty block that ends the stream
+
+
+class Chunk:
+    """A part of a stream, as it is and compressed."""
+
+    def __init__(self, plain: bytes) -> None:
+        self.plain = plain
+
+    @cached_property
+    def deflated(self) -> bytes:
+        made = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
+        return made.compress(self.plain) + made.flush(zlib.Z_FULL_FLUSH)
+
+
+class Stream:
+    """What to send of each chunk, in one stream. `gzip` False: the chunks as they are."""
+
+    def __init__(self, *, gzip: bool) -> None:
+        self._gzip = gzip
+        self._sum = 0
+        self._size = 0
+
+    @property
+    def head(self) -> bytes:
+        return HEAD if self._gzip else b""
+
+    def add(self, chunk: Chunk) -> bytes:
+        if not self._gzip:
+            return chunk.plain
+        self._sum = zlib.crc32(chunk.plain, self._sum)
+        self._size += len(chunk.plain)
+        return chunk.deflated
+
+    @property
+    def end(self) -> bytes:
+        return _LAST + struct.pack("<II", self._sum, self._size & 0xFFFFFFFF) if self._gzip else b""

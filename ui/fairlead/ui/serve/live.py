@@ -19,13 +19,11 @@ from aiohttp import web
 from markupsafe import escape
 
 from fairlead.kube.limits import Clock
-from fairlead.ui.access.shares import heaviest, party
+from fairlead.ui.access.sessions import heaviest, party
 from fairlead.ui.model.scope import Scope
 from fairlead.ui.pages import render
-from fairlead.ui.serve.answers import takes_gzip
-from fairlead.ui.serve.channel import Channel, event
-from fairlead.ui.serve.pages import Shown
-from fairlead.ui.serve.shared_gzip import Chunk, Stream
+from fairlead.ui.serve.answers import Shown, takes_gzip
+from fairlead.ui.serve.channel import Channel, Chunk, Stream, event
 from fairlead.ui.serve.viewers import LoginNeededError, Viewer, Viewers
 from fairlead.ui.serve.views import EVERY_S, Address, Views, live_address
 

@@ -14,30 +14,17 @@ from fairlead.history.cost.bill import Bill
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, gang_timeline, plain_pods, queue_history, queues, time_chart
-from fairlead.ui.model.events import events_of
+from fairlead.ui.model import costs, gang, gang_list, plain_pods, queues, time_chart
 from fairlead.ui.model.explanations import queue_explanation
-from fairlead.ui.model.facts import Facts
-from fairlead.ui.model.gang_lines import LineMemory
-from fairlead.ui.model.past import Past
+from fairlead.ui.model.facts import Facts, Past
+from fairlead.ui.model.gang import events_of
+from fairlead.ui.model.gang_list import LineMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
-from fairlead.ui.serve.answers import as_json
+from fairlead.ui.serve.answers import Shown, as_json
 
 RUNS_SHOWN = 5  # of a gang that is not there any more
-
-
-class Shown(NamedTuple):
-    """`marked`: a page with its fragments marked (`pages.fragments`), or JSON."""
-
-    status: int
-    marked: str
-
-    @property
-    def text(self) -> str:
-        """The page as it is sent to a reader without a stream."""
-        return render.page(self.marked)
 
 
 class Kept(NamedTuple):
@@ -72,8 +59,7 @@ def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
     if "queues" in facts.refused:
-        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
-        return trouble(what, 403, json=json, facts=facts)
+        return _unread(facts, "Queues", json=json)
     lines = queues.tree(facts.queues)
     return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
 
@@ -88,7 +74,7 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     explanation = queue_explanation(raw, own, pods, now=facts.at, unseen=facts.refused.get("gangs", ""))
     if json:
         return Shown(200, as_json(asdict(explanation)))
-    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
     return Shown(200, render.queue(facts, explanation, found, window))
 
 
@@ -97,8 +83,8 @@ def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, win
     raw = _queue(facts, name)
     if raw is None:
         return _no_queue(facts, name, json=True)
-    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, as_json(queue_history.as_json(found)))
+    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    return Shown(200, as_json(queues.as_json(found)))
 
 
 def _queue(facts: Facts, name: str) -> Raw | None:
@@ -107,8 +93,7 @@ def _queue(facts: Facts, name: str) -> Raw | None:
 
 def _no_queue(facts: Facts, name: str, *, json: bool) -> Shown:
     if "queues" in facts.refused:
-        what = Trouble(title="Queues cannot be read", text=facts.refused["queues"], links=(("/gangs", "Gangs"),))
-        return trouble(what, 403, json=json, facts=facts)
+        return _unread(facts, "Queues", json=json)
     what = Trouble(title="No such queue", text=f"no queue is called {name}", links=(("/queues", "All queues"),))
     return trouble(what, 404, json=json, facts=facts)
 
@@ -120,9 +105,8 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | No
     except ValueError as error:
         what = Trouble(title="This address is not right", text=str(error), links=(("/gangs", "All gangs"),))
         return trouble(what, 400, json=json, facts=facts)
-    if _unreadable(facts):
-        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"], links=(("/queues", "Queues"),))
-        return trouble(what, 403, json=json, facts=facts)
+    if _without_gangs(facts):
+        return _unread(facts, "Gangs", json=json)
     found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
 
@@ -136,9 +120,8 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
             links=((f"/time{choice.query(by='queue', only='')}", "The same by queue"),),
         )
         return trouble(what, 403, json=json, facts=facts)
-    if _unreadable(facts):
-        what = Trouble(title="Gangs cannot be read", text=facts.refused["gangs"])
-        return trouble(what, 403, json=json, facts=facts)
+    if _without_gangs(facts):
+        return _unread(facts, "Gangs", json=json)
     chart = time_chart.time_chart(facts, past, choice, scope)
     return Shown(200, as_json(time_chart.as_json(chart)) if json else render.time(facts, chart))
 
@@ -188,7 +171,7 @@ def one_gang(
     view = gang.find(facts, namespace, name, known=known)
     past = past or Past()
     if view is None:
-        ended = gang_timeline.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
+        ended = gang.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
         why = f"; {facts.refused['gangs']}" if "gangs" in facts.refused else ""
         near = tuple((render.gang_link(each), each) for each in gang.near(facts, namespace, name))
         what = Trouble(
@@ -205,8 +188,8 @@ def one_gang(
     if raw is None:
         return Shown(200, render.gang(facts, view))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang_timeline.timeline(facts, past, raw, said, decisions)
-    return Shown(200, render.gang(facts, view, moments, gang_timeline.spread(facts, raw)))
+    moments = gang.timeline(facts, past, raw, said, decisions)
+    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, raw)))
 
 
 def wrong(text: str, address: str, *, json: bool) -> Shown:
@@ -232,5 +215,14 @@ def trouble(what: Trouble, status: int, *, json: bool, facts: Facts | None = Non
     return Shown(status, render.trouble(what, facts))
 
 
-def _unreadable(facts: Facts) -> bool:
+def _unread(facts: Facts, kind: str, *, json: bool) -> Shown:
+    """`kind`: "Queues" or "Gangs"; the other may be there to read."""
+    other = "Gangs" if kind == "Queues" else "Queues"
+    what = Trouble(
+        title=f"{kind} cannot be read", text=facts.refused[kind.lower()], links=((f"/{other.lower()}", other),)
+    )
+    return trouble(what, 403, json=json, facts=facts)
+
+
+def _without_gangs(facts: Facts) -> bool:
     return "gangs" in facts.refused and not facts.gangs and not facts.pods

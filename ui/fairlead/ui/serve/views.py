@@ -1,22 +1,29 @@
-"""Which addresses are live, and what each answers to viewers of a scope; what is kept for each scope from one rendering to the next."""
+"""Which addresses there are, which are live, and what each answers to viewers of a scope; what is kept for each scope meanwhile.
+
+Live are the pages that a stream keeps up to date. The cost, and a queue's history as JSON, read the ledger and are not.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from aiohttp import web
+
+from fairlead.history.cost import written
+from fairlead.history.cost.window import CostError
 from fairlead.history.ledger.entries import Decision
-from fairlead.ui.model import queue_history
+from fairlead.ui.model import costs, queues
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
 from fairlead.ui.model.time_chart import WINDOWS, Choice
-from fairlead.ui.reading.errors import NotReadError
-from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.source import Source
+from fairlead.ui.reading.cluster import NotReadError, Source
+from fairlead.ui.reading.ledger import NO_LEDGER, Ledger
 from fairlead.ui.serve import pages
-from fairlead.ui.serve.pages import Kept, Shown
+from fairlead.ui.serve.answers import Shown, asks_json, respond
+from fairlead.ui.serve.pages import Kept
 
 SCOPES_MAX = 32
 EVERY_S = 1.0
@@ -121,7 +128,7 @@ class Views:
 
     async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
         try:
-            window = queue_history.window_of(address.choice)
+            window = queues.window_of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/queues", json=json)
         past = await self._ledger.past(WINDOWS[window])
@@ -159,3 +166,57 @@ class Views:
         while len(self._kept) > SCOPES_MAX:
             self._kept.popitem(last=False)
         return kept
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Seen(NamedTuple):
+    """`facts` are those of the viewer; `everything` is for what must know more than it shows."""
+
+    scope: Scope
+    facts: Facts
+    everything: Facts
+
+
+Look = Callable[[web.Request], Awaitable[Seen]]
+"""Raises LoginNeededError, and NotReadError where nothing was ever read."""
+
+
+class PagesOfLedger:
+    def __init__(self, ledger: Ledger, look: Look) -> None:
+        self._ledger = ledger
+        self._look = look
+
+    def routes(self) -> Iterable[tuple[str, Handler]]:
+        return (("/cost", self._cost), ("/queues/{name}/history", self._history))
+
+    async def _cost(self, request: web.Request) -> web.StreamResponse:
+        json = asks_json(request)
+        scope, facts, _ = await self._look(request)
+        if not self._ledger.where:
+            return respond(request, pages.no_ledger(facts, NO_LEDGER, json=json), json=json)
+        try:
+            choice = costs.Choice.of(request.query.items(), scope)
+            bill = await self._ledger.bill(choice.asked, choice.window)
+        except CostError as error:
+            return respond(request, pages.no_bill(facts, str(error), 400, json=json), json=json)
+        except NotReadError as error:
+            return respond(request, pages.no_bill(facts, str(error), 503, json=json), json=json)
+        if request.query.get("format") == "csv":
+            response = web.Response(text=written.bill_csv(bill), content_type="text/csv", charset="utf-8")
+            response.headers["Content-Disposition"] = 'attachment; filename="fairlead-cost.csv"'
+            response.headers["Cache-Control"] = "no-store"
+            return response
+        return respond(request, pages.cost(facts, bill, choice, json=json), json=json)
+
+    async def _history(self, request: web.Request) -> web.StreamResponse:
+        """JSON alone, whatever is asked for: its picture is on the queue's page."""
+        _, facts, everything = await self._look(request)
+        try:
+            window = queues.window_of(request.query)
+        except ValueError as error:
+            return respond(request, pages.wrong(str(error), "/queues", json=True), json=True)
+        past = await self._ledger.past(WINDOWS[window])
+        shown = pages.history_of_queue(facts, everything, past, request.match_info["name"], window)
+        return respond(request, shown, json=True)

@@ -42,7 +42,7 @@ def _answer(asked: Json) -> Json:
         submit = list(documents(asked["question"].pop("manifests"), "manifests", SMALL))
     except ValueError as error:
         return {"error": str(error), "kind": "change"}
-    from fairlead.ui.what_if.reply import reply  # seconds, and a hundred megabytes
+    from fairlead.ui.what_if.answer import reply  # seconds, and a hundred megabytes
 
     return reply(asked, submit)
 

@@ -9,14 +9,13 @@ from pathlib import Path
 from fairlead.api import names
 from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
-from fairlead.controller.forecasting.history import RunHistory
+from fairlead.controller.forecasting.history import KEY, NAME, RunHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.history.facts import snapshot_file
-from fairlead.history.facts.errors import FactsError
+from fairlead.history.facts.form import FactsError
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw
-from fairlead.ui.reading.cluster import Cluster, list_if_allowed
-from fairlead.ui.reading.errors import NotReadError
+from fairlead.ui.reading.cluster import Cluster, NotReadError, list_if_allowed
 from fairlead.ui.what_if.question import Question
 
 
@@ -49,18 +48,17 @@ def of_file(path: Path) -> World:
 
 async def of_cluster(cluster: Cluster, question: Question) -> World:
     """Raises NotReadError."""
-    from fairlead.controller.forecasting import checkpoint
-    from fairlead.ui.reading import live_snapshot  # with the controller and the client: half a second
+    from fairlead.ui.reading.live import read_snapshot  # with the controller and the client: half a second
 
-    snapshot, now = await live_snapshot.read(cluster.client, question.drivers)
+    snapshot, now = await read_snapshot(cluster.client, question.drivers)
     if not any(True for _ in snapshot.inventory.pools_unordered()):
         raise NotReadError(
             "the cluster has no ResourceSlices, so no gang could start: no DRA driver publishes devices on it"
         )
     world = World(snapshot=snapshot, now=now)
     with contextlib.suppress(NotReadError, ValueError):  # most users may not: then it goes without
-        stored = await cluster.get(resources.CONFIG_MAPS, checkpoint.NAME, names.NAMESPACE)
-        world.history.restore(((stored or {}).get("data") or {}).get(checkpoint.KEY) or "{}")
+        stored = await cluster.get(resources.CONFIG_MAPS, NAME, names.NAMESPACE)
+        world.history.restore(((stored or {}).get("data") or {}).get(KEY) or "{}")
     if question.submit:
         kind = {"kind": resources.RESOURCE_CLAIM_TEMPLATES.kind, "apiVersion": "resource.k8s.io/v1"}
         listed = await list_if_allowed(cluster, resources.RESOURCE_CLAIM_TEMPLATES)

@@ -7,8 +7,8 @@ from typing import Any
 
 from fairlead.engine.forecast.forecast import duration
 from fairlead.engine.forecast.what_if import Comparison, Future, GangStart
-from fairlead.engine.types.amounts import text
 from fairlead.engine.types.plan import QueueUse
+from fairlead.engine.types.values import text
 from fairlead.kube import timestamps
 
 ROWS_MAX = 25

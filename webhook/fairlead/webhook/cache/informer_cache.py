@@ -1,13 +1,18 @@
 """The informer cache: watched copies of the objects that verdicts depend on, and one snapshot of them for each review.
 
-Nearly every review is judged without a request to the apiserver. What the copies lack is looked up there (`live_lookup`), and only
-then absent. Of pods and slices little is kept (`trimmed`). Claims and Jobs are not watched: few reviews name one. Writes nothing.
+Nearly every review is judged without a request to the apiserver. What the copies lack is looked up there, once per review and only what the
+review names, and only then absent: `kubectl apply` creates a template and, a moment later, the pod that uses it. A snapshot that lacks
+something raises LookupNeededError; the lookup is done, and the snapshot taken again; nothing of it is kept for the next review. Of pods and slices little is kept (`trimmed`). Claims and Jobs are not watched: few reviews name one. Writes nothing.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
+
+import msgspec
 
 from fairlead.api import legacy
 from fairlead.api.base import ManifestError
@@ -15,23 +20,22 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.cel.devices.requests import device_requests
-from fairlead.kube import labels, resources
+from fairlead.kube import errors, labels, resources
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
+from fairlead.kube.nulls import Decoder
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.kube.resources import Resource, raw
 from fairlead.webhook.cache import trimmed
-from fairlead.webhook.cache.live_lookup import LiveLookup, LookupNeededError
 from fairlead.webhook.cache.trimmed import DeviceModelIndex, GangMemberIndex, TrimmedPod, TrimmedSlice
-from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import parallel_pods
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts, Key, Template
-from fairlead.webhook.review.needs import Needs, needs
+from fairlead.webhook.review.facts import Facts, Key, Needs, Template, needs
+from fairlead.webhook.review.pod_claims import claim_spec
 
 log = logging.getLogger(__name__)
 
@@ -259,3 +263,96 @@ def _into(cached: dict[str, T], convert: Callable[[Any], T]) -> Callable[[Change
             log.warning("left out: %s", error)
 
     return handler
+
+
+SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+LookupKey = tuple[str, str, str]
+"""Resource, namespace and name."""
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+_answers = Decoder(_AccessReview)
+
+
+class LookupNeededError(Exception):
+    """The snapshot needs a lookup that was not done yet."""
+
+    def __init__(self, key: LookupKey, read: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(key)
+        self.key, self.read = key, read
+
+
+class LiveLookup:
+    """The results of one review's lookups. Each method raises LookupNeededError until `perform` has done its lookup."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._results: dict[LookupKey, Any] = {}
+
+    async def perform(self, needed: LookupNeededError) -> None:
+        """Raises ApiError."""
+        self._results[needed.key] = await needed.read()
+
+    def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Any:
+        """The object of that name, None if there is none."""
+        key = (resource.plural, namespace or "", name)
+        return self._result(key, lambda: _or_none(self._client.get(resource, name, namespace)))
+
+    def may_remove_gate(self, review: Review) -> bool:
+        """Whether RBAC lets the user write allocations: a user who may allocate devices to a pod may also release it."""
+        return bool(self._result(("subjectaccessreviews", "", review.username), lambda: self._allowed(review)))
+
+    def serves(self, api_group: str) -> bool:
+        """Whether the cluster serves an API group. A group whose lookup fails counts as served: the object is left alone."""
+        return bool(self._result(("apis", "", api_group), lambda: self._served(api_group)))
+
+    def _result(self, key: LookupKey, read: Callable[[], Awaitable[Any]]) -> Any:
+        if key not in self._results:
+            raise LookupNeededError(key, read)
+        return self._results[key]
+
+    async def _served(self, api_group: str) -> bool:
+        try:
+            await self._client.request("GET", f"/apis/{api_group}")
+        except errors.NotFound:
+            return False
+        except errors.ApiError as error:
+            log.warning("whether API group %s is served cannot be looked up: %s", api_group, error)
+        return True
+
+    async def _allowed(self, review: Review) -> bool:
+        attributes = {
+            "group": "resource.k8s.io",
+            "resource": "resourceclaims",
+            "subresource": "binding",
+            "verb": "update",
+        }
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": review.username,
+                "groups": sorted(review.groups),
+                "resourceAttributes": attributes,
+            },
+        }
+        try:
+            answer = _answers.decode(await self._client.request("POST", SAR_PATH, body=body))
+        except (errors.ApiError, msgspec.MsgspecError) as error:
+            log.warning("whether %s may remove gates cannot be looked up: %s", review.username, error)
+            return False
+        return answer.status.allowed
+
+
+async def _or_none(read: Awaitable[Any]) -> Any:
+    try:
+        return await read
+    except errors.NotFound:
+        return None

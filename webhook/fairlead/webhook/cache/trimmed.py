@@ -71,23 +71,17 @@ def _gang(pod: TrimmedPod) -> str | None:
     return None if gang is None or ended else f"{pod.metadata.namespace}/{gang}"
 
 
+_SAID = tuple(field.name for field in dataclasses.fields(GangMember) if field.name not in {"name", "workload"})
+
+
 def _member(pod: TrimmedPod) -> GangMember:
     try:
         intent = read_intent(pod.metadata.annotations, pod.metadata.labels, _pod_group(pod))
     except IntentError:
         return GangMember(name=pod.metadata.name)
-    return GangMember(
-        name=pod.metadata.name,
-        size=intent.size,
-        queue=intent.queue,
-        topology=intent.topology,
-        subgroup_size=intent.subgroup_size,
-        subgroup_topology=intent.subgroup_topology,
-        models=intent.models,
-        align=intent.align,
-        size_from=intent.size_from,
-        workload=workload_of(pod.metadata.annotations, pod.metadata.labels, _owner(pod)),
-    )
+    said = {field: getattr(intent, field) for field in _SAID}
+    workload = workload_of(pod.metadata.annotations, pod.metadata.labels, _owner(pod))
+    return GangMember(name=pod.metadata.name, workload=workload, **said)
 
 
 def _owner(pod: TrimmedPod) -> Source | None:
@@ -99,29 +93,16 @@ def _pod_group(pod: TrimmedPod) -> str | None:
     return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
 
 
-Settings = tuple[object, ...]
-"""Size, queue, topology, subgroups, models and alignment, as a member's annotations say them; of what the size was counted, and its workload."""
-
-
-def _settings(member: GangMember) -> Settings:
-    return (
-        member.size,
-        member.queue,
-        member.topology,
-        member.subgroup_size,
-        member.subgroup_topology,
-        member.models,
-        member.align,
-        member.size_from,
-        member.workload,
-    )
+def _settings(member: GangMember) -> GangMember:
+    """What it says, whoever it is."""
+    return dataclasses.replace(member, name="")
 
 
 class GangMemberIndex:
     """The members of each gang by their settings: a review of a gang's thousandth pod costs no more than of its second."""
 
     def __init__(self) -> None:
-        self._gangs: dict[str, dict[Settings, dict[str, GangMember]]] = {}
+        self._gangs: dict[str, dict[GangMember, dict[str, GangMember]]] = {}
 
     def members(self, gang: Key) -> tuple[GangMember, ...]:
         """Two for each distinct setting, since one of them may be the pod under review itself."""

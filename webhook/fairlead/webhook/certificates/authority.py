@@ -13,6 +13,8 @@ How a renewal goes, each step safe by itself:
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import hmac
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +23,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fairlead.api import names
 
 AUTHORITY_LIFE = dt.timedelta(days=730)
 SERVER_LIFE = dt.timedelta(days=90)
@@ -231,3 +235,8 @@ def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     except Exception:  # every failure means the same: no
         return False
     return True
+
+
+def signing_key(material: Material) -> bytes:
+    """32 bytes, from which the private key cannot be computed."""
+    return hmac.new(names.CLAIM_SOURCES.encode(), material.server.key.strip().encode(), hashlib.sha256).digest()

@@ -2,6 +2,6 @@
 
 In: raw pods and pod templates, with what the gang's existing members say. Out: an intent with faults and warnings, and changes
 to the patch: annotations copied to the templates (`propagation`), other systems' suspension and scheduler replaced
-(`foreign_schedulers`), and what only Fairlead writes taken off or refused (`controller_keys`). Pure. Entrance: `pod_gang.resolve`
+(`other_systems`), and what only Fairlead writes taken off or refused (`marks`). Pure. Entrance: `pod_gang.resolve`
 for pods; workloads combine the modules themselves.
 """

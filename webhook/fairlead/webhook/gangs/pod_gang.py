@@ -180,35 +180,28 @@ def _stays(old: object) -> str:
     return f"it {said} since the pod was admitted; delete the pod and create it again"
 
 
+_ALIKE = {
+    "size": (names.GANG_SIZE, "give all members one size"),
+    "queue": (names.QUEUE, "a gang waits in one queue"),
+    "topology": (names.TOPOLOGY, "give all members one topology"),
+    "models": (names.MODELS, "give all members the same"),
+    "align": (names.ALIGN, "give all members the same"),
+    "subgroup_size": (names.SUBGROUP_SIZE, "give all members one subgroup size"),
+    "subgroup_topology": (names.SUBGROUP_TOPOLOGY, "give all members one topology of subgroups"),
+}
+"""What all members say alike, by the field of an Intent and of a GangMember: our key, and what to do."""
+
+
 def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
     """The first existing member with another value, for each of size, queue, topology, models, alignment and subgroups."""
-    if not members:
-        return ()
-    pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
-        (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
-        (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
-        (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
-        (names.MODELS, intent.models, ((m.name, m.models) for m in members), "give all members the same"),
-        (names.ALIGN, intent.align, ((m.name, m.align) for m in members), "give all members the same"),
-        (
-            names.SUBGROUP_SIZE,
-            intent.subgroup_size,
-            ((m.name, m.subgroup_size) for m in members),
-            "give all members one subgroup size",
-        ),
-        (
-            names.SUBGROUP_TOPOLOGY,
-            intent.subgroup_topology,
-            ((m.name, m.subgroup_topology) for m in members),
-            "give all members one topology of subgroups",
-        ),
-    )
     faults: list[str] = []
-    for key, own, others, cure in pairs:
-        other = next(((name, value) for name, value in others if None not in {own, value} and value != own), None)
-        if other is not None:
-            name, value = other
-            said = f"{str(own)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
+    for field, (key, cure) in _ALIKE.items():
+        own = getattr(intent, field)
+        other = next((each for each in members if None is not getattr(each, field) != own), None)
+        if own is not None and other is not None:
+            said = (
+                f"{str(own)!r}, but member {other.name} of gang {gang[0]}/{gang[1]} says {str(getattr(other, field))!r}"
+            )
             faults.append(f"{intent.paths[key]}: {said}; {cure}, or this gang another name")
     return tuple(faults)
 

@@ -16,14 +16,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import KEYS, is_size, no_size, unsupported
+from fairlead.api.intent import KEYS, IntentError, is_size, no_size, read_intent, unsupported
 from fairlead.webhook.objects.fields import Json, MalformedError, Path, dotted, map_at, object_at, strings_at
 from fairlead.webhook.objects.pod_templates import PodTemplate
 from fairlead.webhook.objects.pods import annotations_and_labels
-from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.review.verdict import PatchBuilder
 
 Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
@@ -31,6 +31,35 @@ Metadata = tuple[dict[str, str], dict[str, str]]
 COPIED = (*KEYS, names.CLAIM_NAMES, names.KEEP_IDLE, names.MOVABLE, names.TRACEPARENT)
 """Annotations of ours that a workload's pods get from it."""
 MAY_DIFFER = frozenset({names.TRACEPARENT})
+
+
+def propagate_to_runtime(patch: PatchBuilder, user: str | None) -> tuple[list[str], Sequence[str]]:
+    """A TrainJob's templates are its runtime's: its annotations reach the JobSet by spec.annotations. Returns contradictions, and what cannot be read.
+
+    `user`: to be written there; None: none. Raises MalformedError.
+    """
+    metadata, spec = map_at(patch.patched, "metadata"), map_at(patch.patched, "spec")
+    own = fairlead_annotations(metadata, "metadata")
+    given = strings_at(spec, "annotations", "spec")
+    contradictions = [
+        f"metadata.annotations[{key}]: {own[key]!r}, but spec.annotations says {given[key]!r}; keep one of them"
+        for key in COPIED
+        if key in own and given.get(key, own[key]) != own[key] and key not in MAY_DIFFER
+    ]
+    if contradictions:
+        return contradictions, ()
+    copied = {key: own[key] for key in COPIED if key in own and not (key in given and key in MAY_DIFFER)}
+    try:
+        read_intent(copied, {}, None)
+    except IntentError as error:
+        return [], error.faults
+    for key, value in {**copied, **({} if user is None else {names.USER: user})}.items():
+        patch.set(("spec", "annotations", key), value)
+    for key in (names.KUEUE_QUEUE, names.KUEUE_PRIORITY):
+        own_label, spec_label = (strings_at(found, "labels").get(key) for found in (metadata, spec))
+        if own_label and not spec_label:
+            patch.set(("spec", "labels", key), own_label)
+    return [], ()
 
 
 def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:

@@ -16,16 +16,19 @@ startupPolicy InOrder the workers alone are a gang, `train-workers` of 8; the dr
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fairlead.api import names
 from fairlead.api.derived import source_text
 from fairlead.api.gang import GANG_SIZE_MAX
-from fairlead.api.intent import Intent
+from fairlead.api.intent import Intent, IntentError
+from fairlead.webhook.gangs import pod_gang
 from fairlead.webhook.objects.fields import Json, list_at, map_at, object_at, strings_at, text_at
-from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
+from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, indexed, pod_templates
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.verdict import PatchBuilder
 
 GENERATED_CHARS_MAX = 58
 """Of a generateName; the apiserver cuts it there, too."""
@@ -61,7 +64,7 @@ class WorkloadGangs:
     warnings: list[str] = field(default_factory=list)
 
 
-def assign(review: Review, templates: list[MemberTemplate], patch: PatchBuilder) -> WorkloadGangs:
+def assign(review: Review, templates: list[MemberTemplate], patch: PatchBuilder, facts: Facts) -> WorkloadGangs:
     """Write gang names and sizes into the templates. Raises MalformedError."""
     workload, own_name = WORKLOADS[review.group_resource], review.name or _generated_name(review)
     groups: dict[tuple[str, str], list[MemberTemplate]] = {}
@@ -75,7 +78,43 @@ def assign(review: Review, templates: list[MemberTemplate], patch: PatchBuilder)
     found = WorkloadGangs()
     for group in groups.values():
         _assign_one(review, own_name, group, patch, found)
+    members = [member for member in templates if member.where in found.gangs]
+    found.faults += _faults_of_pods(review, patch, members)
+    found.faults += _taken_names(review, patch, members, facts)
     return found
+
+
+def _faults_of_pods(review: Review, patch: PatchBuilder, members: list[MemberTemplate]) -> Iterator[str]:
+    """What each pod of a gang would be refused for when its controller makes it."""
+    for member in () if WORKLOADS[review.group_resource].creates_workloads else members:
+        metadata = indexed(member.template, patch.patched, kind=review.kind, owner=review.name)
+        pod = {"metadata": metadata}
+        try:
+            faults = tuple(pod_gang.in_no_subgroup(pod, pod_gang.intent_of(pod)))
+        except IntentError as error:  # of what the object gave its template, such as a name that no gang can have
+            faults = error.faults
+        for fault in faults:
+            yield f"{member.where}.{fault}"
+
+
+def _taken_names(review: Review, patch: PatchBuilder, members: list[MemberTemplate], facts: Facts) -> Iterator[str]:
+    """A copy of a workload that keeps its gang's name: each has its size from its own pods, so that neither can join the other."""
+    if review.operation != "CREATE":
+        return
+    for member in members:
+        try:
+            intent = pod_gang.intent_of(object_at(patch.patched, member.template.path))
+        except IntentError:
+            continue  # refused for that
+        if intent.gang is None or intent.size_from is None:
+            continue
+        of_gang = facts.gangs.get((review.namespace, intent.gang), ())
+        other = next((each.size_from for each in of_gang if each.size_from not in {None, intent.size_from}), None)
+        if other is not None:
+            yield (
+                f"{member.where}.metadata.annotations[{names.GANG}]: {intent.gang!r} is the gang of {source_text(*other)}, which has a size "
+                f"of its own; name another gang, or write {names.GANG_SIZE}, of all their pods together, on both"
+            )
 
 
 def _unnamed_pods(templates: list[MemberTemplate], member: MemberTemplate) -> int:

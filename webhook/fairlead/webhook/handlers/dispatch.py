@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from fairlead import cel
-from fairlead.webhook.handlers import claims, fairlead_kinds, pods, rollouts, workloads
+from fairlead.api.base import ManifestError
+from fairlead.webhook.handlers import kinds, pods, workloads
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import ROLLED, WORKLOADS
+from fairlead.webhook.policy.refusals import RefusedError
 from fairlead.webhook.review import size
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
@@ -24,7 +26,7 @@ STEPS_MAX: Final = 20_000
 """Of all evaluations of tenants' selectors in one review, on the cluster's kinds of devices; a step takes up to 1 µs."""
 
 Handler = Callable[[Review, Facts], Verdict]
-"""May raise MalformedError."""
+"""May raise RefusedError, MalformedError or ManifestError."""
 
 MUTATING: Final[Mapping[str, Handler]] = {
     "pods": pods.mutate,
@@ -35,13 +37,13 @@ VALIDATING: Final[Mapping[str, Handler]] = {
     "pods": pods.validate,
     "pods/ephemeralcontainers": pods.validate_ephemeral,
     **dict.fromkeys(WORKLOADS, workloads.validate),
-    **dict.fromkeys(ROLLED, rollouts.validate),
-    "resourceclaims.resource.k8s.io": claims.validate,
-    "resourceclaimtemplates.resource.k8s.io": claims.validate,
-    "deviceclasses.resource.k8s.io": claims.validate_class,
-    "queues.fairlead.dev": fairlead_kinds.validate_queue,
-    "flavors.fairlead.dev": fairlead_kinds.validate_flavor,
-    "tenancypolicies.fairlead.dev": fairlead_kinds.validate_policy,
+    **dict.fromkeys(ROLLED, workloads.validate_rollout),
+    "resourceclaims.resource.k8s.io": kinds.validate,
+    "resourceclaimtemplates.resource.k8s.io": kinds.validate,
+    "deviceclasses.resource.k8s.io": kinds.validate_class,
+    "queues.fairlead.dev": kinds.validate_queue,
+    "flavors.fairlead.dev": kinds.validate_flavor,
+    "tenancypolicies.fairlead.dev": kinds.validate_policy,
 }
 
 
@@ -66,6 +68,10 @@ def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Ver
             return deny("size", *review.about(too_large), code=422)
         with cel.allowance(review.namespace, tokens=COMPILE_TOKENS_MAX, steps=STEPS_MAX):
             return handler(review, facts)
+    except RefusedError as refused:
+        return refused.verdict
+    except ManifestError as error:  # of our own kinds; it names its subject
+        return deny(review.kind.lower(), str(error), code=422)
     except cel.AllowanceError as error:
         return deny("allowance", *review.about([str(error)]), code=429)
     except MalformedError as error:

@@ -1,6 +1,8 @@
 """Where each workload kind keeps its pod templates, and how many pods of each template run at once.
 
 One table, WORKLOADS: a kind that is not in it is reviewed pod by pod. Reads raw objects and decides nothing.
+`indexed` knows the index that each controller writes on its pods, by which they get ranks and subgroups, before a pod exists: so a workload
+whose pods would be in no subgroup is refused when it is written, not pod by pod.
 
 Sources: batch/v1; jobset.x-k8s.io/v1alpha2; leaderworkerset.x-k8s.io/v1; kubeflow.org/v1 and v2beta1;
 trainer.kubeflow.org/v1alpha1 (a TrainJob has no templates: its runtime's JobSet has); ray.io/v1.
@@ -12,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.api import names
 from fairlead.webhook.objects.fields import (
     Json,
     MalformedError,
@@ -192,3 +195,35 @@ def suspended(group_resource: str, object_: Json) -> bool:
     """Whether the object is suspended, so that it creates no pods. Raises MalformedError."""
     path = WORKLOADS[group_resource].suspend
     return path is not None and object_at(object_, path[:-1]).get(str(path[-1])) is True
+
+
+KUBEFLOW: Final = frozenset({"MPIJob", "PyTorchJob"})
+
+
+def indexed(template: PodTemplate, object_: Json, *, kind: str, owner: str) -> Json:
+    """The template's metadata, with the index of its first pod. The launcher of an MPIJob has none."""
+    metadata = map_at(object_at(object_, template.path), "metadata", template.where)
+    job_spec = None if template.job_spec is None else object_at(object_, template.job_spec)
+    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    if kind == "JobSet" or (job_spec is not None and job_spec.get("completionMode") == "Indexed"):
+        annotations = {names.COMPLETION_INDEX: "0"}
+    elif kind == "StatefulSet":
+        labels = {names.STATEFULSET_INDEX: "0"}
+    elif kind == "LeaderWorkerSet":
+        labels = {names.LWS_NAME: owner, names.LWS_GROUP_INDEX: "0", names.LWS_WORKER_INDEX: "0"}
+    elif kind in KUBEFLOW and template.path[-2] != "Launcher":
+        labels = {names.KUBEFLOW_INDEX: "0"}
+    return {
+        **metadata,
+        "annotations": {**map_at(metadata, "annotations"), **annotations},
+        "labels": {**map_at(metadata, "labels"), **labels, **_worker_group(template, object_, kind)},
+    }
+
+
+def _worker_group(template: PodTemplate, object_: Json, kind: str) -> dict[str, str]:
+    """The label of the pods' part of a JobSet or RayCluster."""
+    part = object_at(object_, template.path[:3]) if len(template.path) > 3 else {}
+    if kind == "JobSet":
+        return {names.JOBSET_JOB: str(part.get("name", ""))}
+    return {names.RAY_GROUP: str(part.get("groupName", ""))} if kind == "RayCluster" and part.get("groupName") else {}

@@ -1,7 +1,7 @@
 """How a claim shares its devices, where that cannot be: faults of its text, and warnings by the devices that the cluster has. Pure.
 
-The driver refuses the same when a pod starts (`driver/prepare/sharing.py`); here it is said when the claim is written. What only the
-driver can know, as which GPU an index is, is left to it.
+The driver refuses the same by the same rules (`api/sharing.py`) when a pod starts; here it is said when the claim is written. What only
+the driver can know, as which GPU an index is, is left to it.
 
 Example: a request for `capacity.requests.memory: 20Gi` with `mpsConfig.defaultPinnedDeviceMemoryLimit: 30Gi` is a fault; one for 200Gi of
 GPUs that have 80Gi is a warning, as is one for a part of GPUs that no driver shares: it gets a whole one.
@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.api import names
+from fairlead.api import sharing as rules
 from fairlead.api.base import ManifestError
-from fairlead.api.config import MPS_ON_ONE_MIG_DEVICE, DeviceConfig, GpuConfig, GpuSharing, MigSharing, decode
+from fairlead.api.config import DeviceConfig, GpuConfig, GpuSharing, MigSharing, decode
 from fairlead.cel.devices.requests import Request
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
@@ -126,20 +127,17 @@ def _mps_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
     if given.sharing.strategy != "MPS" or isinstance(given.config, GpuConfig):
         return
     count = sum(_least_devices(request) for request in _of(spec, given))
-    if count > 1:
-        yield f"{given.field}.strategy: 'MPS' over {count} MIG devices: {MPS_ON_ONE_MIG_DEVICE}"
+    if why := rules.several_mig_devices(count, f"{count} MIG devices"):
+        yield f"{given.field}.strategy: {why}"
 
 
 def _share_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
-    """Time slices for a share: their length is the whole GPU's, and they limit no memory."""
-    if given.sharing.strategy != "TimeSlicing":
-        return
+    """Time slices for a share."""
     for request in _of(spec, given):
         if any(option.capacity is not None and option.capacity.requests for option in _options(request)):
-            yield (
-                f"{given.field}.strategy: 'TimeSlicing' would change the GPU for the other claims that share it, and request "
-                f"{request.name!r} asks for a share (capacity.requests); write MPS, which limits this claim alone, or remove one of both"
-            )
+            holder = f"request {request.name!r} asks for a share (capacity.requests)"
+            if why := rules.time_sliced_share(given.sharing, gpu="the GPU", holder=holder):
+                yield f"{given.field}.strategy: {why}"
 
 
 def _limit_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
@@ -152,11 +150,11 @@ def _limit_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
     for request in _of(spec, given):
         shares = [_quantity(_asked(option).get(MEMORY)) for option in _options(request)]
         known = [share for share in shares if share is not None]
-        if known and len(known) == len(shares) and max(known) < limit:
-            yield (
-                f"{given.field}.mpsConfig.defaultPinnedDeviceMemoryLimit: {written} for a program is "
-                f"more than the share that request {request.name!r} asks for ({max(known)}); ask for a larger share, or write a smaller limit"
-            )
+        if not known or len(known) < len(shares):
+            continue
+        most, of = max(known), f"that request {request.name!r} asks for"
+        if why := rules.limit_above_share(int(limit), int(most), limit=str(written), share=str(most), of=of):
+            yield f"{given.field}.mpsConfig.defaultPinnedDeviceMemoryLimit: {why}"
 
 
 def _contradictions(spec: ResourceClaimSpec, found: Sequence[_Sharing]) -> Iterator[str]:

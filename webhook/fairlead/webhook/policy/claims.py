@@ -1,4 +1,4 @@
-"""Policy rules about claims: classes, flavors, counts, isolation, sharing, admin access.
+"""Rules about claims: of policies, on classes, flavors, counts, isolation, sharing and admin access; and what is refused anywhere.
 
 A claim, a template, a pod's claims and a legacy request are judged by the same functions: each comes here as a claim spec.
 Requests that no managed driver can serve are not judged. Which devices a request may get is read from the cluster's device
@@ -9,40 +9,55 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
-from fairlead.api.config import decode
+from fairlead.api.config import GpuConfig, decode
 from fairlead.api.drivers import classes_of, legacy_driver, part_class
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
-from fairlead.cel.devices.requests import Request, device_requests
-from fairlead.kube.resource import ExactDeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
-from fairlead.webhook.legacy.requests import LegacyLimit
-from fairlead.webhook.objects.claim_specs import legacy_claim_spec
+from fairlead.cel.devices.requests import Request, device_requests, expressions, selectors_fault
+from fairlead.kube import nulls
+from fairlead.kube.resource import (
+    DeviceClassSpec,
+    DeviceSelector,
+    ExactDeviceRequest,
+    OpaqueDeviceConfiguration,
+    ResourceClaimSpec,
+)
+from fairlead.webhook.legacy import LegacyLimit
 from fairlead.webhook.objects.device_models import DeviceModel, candidates
-from fairlead.webhook.policy.policies import Policies, finding
+from fairlead.webhook.objects.fields import MalformedError, map_at
+from fairlead.webhook.policy.policies import Policies, Subject, finding
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.pod_claims import Managed, PodClaim, managed_requests, request_managed
+from fairlead.webhook.review.pod_claims import Managed, legacy_claim_spec, managed_requests, request_managed
 from fairlead.webhook.review.verdict import Finding
 
 
-def pod_claim_findings(policies: Policies, claim: PodClaim, prefix: str, facts: Facts) -> Iterator[Finding]:
-    """Findings about a pod's claim; prefix goes before the claim's own path. One that does not exist is judged when it is created."""
-    if claim.spec is not None:
-        yield from claim_findings(policies, claim.spec, f"{prefix}{claim.path}", facts)
+def findings(policies: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
+    """Findings about a claim, or what a pod claims: a claim that does not exist yet is judged when it is created."""
+    for limit in it.legacy.limits if it.translated else ():
+        yield from _legacy_limit_findings(policies, limit, it.where, facts)
+    for claim in it.claims:
+        if claim.spec is not None:
+            yield from _claim_findings(policies, claim.spec, f"{it.where}{claim.path}", facts)
+    if it.claim is not None:
+        yield from _claim_findings(policies, it.claim, it.where.removesuffix("."), facts)
 
 
-def legacy_limit_findings(policies: Policies, limit: LegacyLimit, prefix: str, facts: Facts) -> Iterator[Finding]:
+def _legacy_limit_findings(policies: Policies, limit: LegacyLimit, prefix: str, facts: Facts) -> Iterator[Finding]:
     """Findings about a legacy limit, judged as the claim that it becomes; prefix goes before the limit's own path."""
     path = f"{prefix}{limit.path}"
     spec = legacy_claim_spec(legacy.template_name(limit.resource, limit.count), legacy_driver(facts.drivers))
-    for found in claim_findings(policies, spec, f"{path}: as a claim: spec", facts):
+    for found in _claim_findings(policies, spec, f"{path}: as a claim: spec", facts):
         if found.rule != "maxDevicesPerClaim":
             yield found
     yield from _count_findings(policies, limit.count, path)
 
 
-def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts: Facts) -> Iterator[Finding]:
+def _claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts: Facts) -> Iterator[Finding]:
     """Findings about a claim's spec; path is where the spec is, or what it was translated from."""
     if not policies:
         return
@@ -193,7 +208,7 @@ def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str, fa
 
 
 def _strategy(opaque: OpaqueDeviceConfiguration | None) -> str | None:
-    """The sharing strategy of a configuration for our driver; handlers.claims denies one that cannot be decoded."""
+    """The sharing strategy of a configuration for our driver; one that cannot be decoded is refused (`config_faults`)."""
     if opaque is None or opaque.driver != names.DRIVER:
         return None
     try:
@@ -201,3 +216,97 @@ def _strategy(opaque: OpaqueDeviceConfiguration | None) -> str | None:
     except ManifestError:
         return None
     return None if decoded.sharing is None else decoded.sharing.strategy
+
+
+# What is refused in any namespace.
+
+
+def size_faults(it: Subject, facts: Facts) -> Iterator[str]:
+    """Selectors that are too large to be compiled."""
+    assert it.claim is not None
+    too_large = selectors_fault(it.claim, facts.classes, facts.drivers)
+    if too_large is not None:
+        yield f"{it.where}devices.requests: {too_large}"
+
+
+def request_faults(it: Subject, _: Facts) -> Iterator[str]:
+    for where, request in it.requests:
+        path = f"{it.where}{where}"
+        yield from _selector_faults(request.selectors, f"{path}.selectors")
+        if request.allocation_mode == "ExactCount" and request.count > legacy.COUNT_MAX:
+            yield (
+                f"{path}.count: {request.count} devices are more than one claim may hold ({legacy.COUNT_MAX}); "
+                "use more pods with fewer devices each, as a gang"
+            )
+
+
+def config_faults(it: Subject, _: Facts) -> Iterator[str]:
+    assert it.claim is not None
+    for where, requests, opaque in it.configs:
+        yield from _config_faults(opaque, where, _classes(it.claim, requests))
+
+
+def reserved_name_faults(it: Subject, facts: Facts) -> Iterator[str]:
+    """A template whose name stands for a legacy request must ask for just that, or legacy pods get other devices."""
+    review = it.review
+    if review.resource != "resourceclaimtemplates" or review.username in facts.controllers:
+        return
+    if legacy.parse_template_name(review.name) is None:
+        return
+    if all(it.claim != legacy_claim_spec(review.name, driver) for driver in facts.drivers):
+        yield (
+            f"metadata.name: {review.name!r} is the name of the template for {names.LEGACY_GPU}-style requests, "
+            "which Fairlead makes itself; choose another name"
+        )
+
+
+def class_faults(it: Subject, facts: Facts) -> Iterator[str]:
+    """A DeviceClass' selectors and our driver's configurations. Raises MalformedError."""
+    try:
+        spec = nulls.convert(map_at(it.review.object or {}, "spec"), DeviceClassSpec)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"spec: {error}") from None
+    for index, config in enumerate(spec.config):
+        if config.opaque is not None and config.opaque.driver == names.DRIVER:
+            yield from _config_faults(config.opaque, f"spec.config[{index}].opaque.parameters", ())
+    too_large = cel.load_fault(expressions(spec.selectors))
+    if too_large is not None:
+        yield f"spec.selectors: {too_large}"
+    elif any(name in selector.cel.expression for selector in spec.selectors if selector.cel for name in facts.drivers):
+        yield from _selector_faults(spec.selectors, "spec.selectors")
+
+
+def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterator[str]:
+    for index, selector in enumerate(selectors):
+        if selector.cel is None:
+            continue
+        where = f"{path}[{index}].cel.expression"
+        try:
+            cel.admit_selector(selector.cel.expression)
+        except cel.CompileError as error:
+            yield f"{where}: {error}"
+
+
+def _config_faults(opaque: OpaqueDeviceConfiguration, path: str, classes: tuple[str, ...]) -> Iterator[str]:
+    try:
+        config = decode(opaque.parameters, subject=path)
+    except ManifestError as error:
+        yield from (f"{path}: {fault}" for fault in error.faults)
+        return
+    is_gpu = isinstance(config, GpuConfig)
+    wrong = names.MIG_CLASS if is_gpu else names.GPU_CLASS
+    if classes and all(name == wrong for name in classes):
+        kind, other = type(config).__name__, "MigDeviceConfig" if is_gpu else "GpuConfig"
+        yield f"{path}.kind: {kind} does not apply to devices of class {wrong}; write {other}"
+
+
+def _classes(spec: ResourceClaimSpec, requests: tuple[str, ...]) -> tuple[str, ...]:
+    """The classes of the requests that a configuration names. One that names none applies only to the devices that it fits."""
+    found: list[str] = []
+    for name in requests:
+        main, _, sub = name.partition("/")
+        for request in spec.devices.requests:
+            if request.name == main:
+                found += [request.exactly.device_class_name] if request.exactly is not None else []
+                found += [option.device_class_name for option in request.first_available if sub in {"", option.name}]
+    return tuple(found)

@@ -1,7 +1,7 @@
-"""Policy rules about pods with managed devices: requests, tolerations, node affinity, idle devices, and the defaults of the last two.
+"""Policy rules about pods with managed devices: requests, tolerations, node affinity, idle devices, and the bounds of a gang's own terms.
 
-A pod and the template of a workload are judged by the same functions. Keeps: `set_defaults` adds what `pod_findings` would
-report, and a second pass adds nothing.
+A pod and the template of a workload are judged by the same functions. How long a gang may run undisturbed, write a checkpoint and end is
+bounded by its queue (refused), by policies (a finding), or by a default (a warning: the controller counts no more).
 """
 
 from __future__ import annotations
@@ -9,31 +9,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from fairlead.api import names
 from fairlead.api.base import SelectorRequirement
+from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, tightest
+from fairlead.api.durations import duration_s
+from fairlead.api.intent import Intent
 from fairlead.api.policy import NodeAffinity, Toleration
+from fairlead.kube import labels
+from fairlead.kube.objects import LabelSelector
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at
-from fairlead.webhook.objects.pods import REQUIRED_NODE_AFFINITY, containers, required_node_terms
-from fairlead.webhook.policy.policies import Policies, finding, first
-from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.objects.pods import containers, required_node_terms
+from fairlead.webhook.policy.policies import Kind, Policies, Subject, finding, first
+from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 
 
-def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = False) -> Iterator[Finding]:
-    """Findings about a pod spec at path; template: of a template's pods, to which defaults are added when they are created. Raises MalformedError."""
+def pod_findings(policies: Policies, it: Subject, _: Facts) -> Iterator[Finding]:
+    """To the pods of a template defaults are added when they are created. Raises MalformedError."""
+    spec, path, template = it.spec, f"{it.where}spec", it.kind is Kind.MANAGED_TEMPLATE
     for policy in policies:
         rules = policy.spec
         if rules.resource_requests == "EqualLimits":
             for text in first(_unequal_requests(spec, path)):
                 yield finding(policy, "resourceRequests", text)
         if rules.tolerations is not None and _reported(rules.tolerations.missing, rules.mode, template=template):
-            for toleration in _missing_tolerations(spec, rules.tolerations.tolerations):
+            for toleration in missing_tolerations(spec, rules.tolerations.tolerations):
                 yield finding(
                     policy, "tolerations", f"{path}.tolerations: {_toleration_text(toleration)} is missing; add it"
                 )
         if rules.node_affinity is not None and _reported(rules.node_affinity.missing, rules.mode, template=template):
-            for wanted in _missing_requirements(spec, rules.node_affinity):
+            for wanted in missing_requirements(spec, rules.node_affinity):
                 where = f"{path}.affinity.nodeAffinity"
                 yield finding(
                     policy,
@@ -42,9 +50,10 @@ def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = 
                 )
 
 
-def keep_idle_findings(policies: Policies, metadata: Json, where: str) -> Iterator[Finding]:
-    """Findings about the metadata of a pod, or of a template, at `where`. Raises MalformedError."""
-    if strings_at(metadata, "annotations", where).get(names.KEEP_IDLE) != "true":
+def keep_idle_findings(policies: Policies, it: Subject, _: Facts) -> Iterator[Finding]:
+    """Raises MalformedError."""
+    where = f"{it.where}metadata"
+    if strings_at(it.metadata, "annotations", where).get(names.KEEP_IDLE) != "true":
         return
     for policy in policies:
         if policy.spec.keep_idle == "Reject":
@@ -52,25 +61,9 @@ def keep_idle_findings(policies: Policies, metadata: Json, where: str) -> Iterat
             yield finding(policy, "keepIdle", f"{where}.annotations[{names.KEEP_IDLE}]: is not allowed here; {cure}")
 
 
-def set_defaults(policies: Policies, patch: PatchBuilder) -> None:
-    """Add the tolerations and node affinity of Enforce policies that the pod lacks. Raises MalformedError."""
-    for policy in policies:
-        rules = policy.spec
-        if rules.mode != "Enforce":
-            continue
-        if rules.tolerations is not None and rules.tolerations.missing == "Default":
-            for toleration in _missing_tolerations(map_at(patch.patched, "spec"), rules.tolerations.tolerations):
-                patch.append(("spec", "tolerations"), _json(toleration))
-        if rules.node_affinity is not None and rules.node_affinity.missing == "Default":
-            _require(patch, rules.node_affinity)
-
-
 def _reported(missing: str, mode: str, *, template: bool) -> bool:
     """Whether something missing is a finding; otherwise it is added."""
     return missing == "Require" or (mode != "Enforce" and not template)
-
-
-# -- requests ------------------------------------------------------------------------------------------------------
 
 
 def _unequal_requests(spec: Json, path: str) -> Iterator[str]:
@@ -93,10 +86,7 @@ def _equal(limit: Any, request: Any) -> bool:
         return True  # the apiserver denies it, with a reason of its own
 
 
-# -- tolerations ---------------------------------------------------------------------------------------------------
-
-
-def _missing_tolerations(spec: Json, wanted: list[Toleration]) -> list[Toleration]:
+def missing_tolerations(spec: Json, wanted: list[Toleration]) -> list[Toleration]:
     given = list_at(spec, "tolerations", "spec")
     return [toleration for toleration in wanted if not any(_includes(one, toleration) for one in given)]
 
@@ -116,27 +106,13 @@ def _includes(given: Json, wanted: Toleration) -> bool:
     )
 
 
-def _json(toleration: Toleration) -> Json:
-    written = {
-        "key": toleration.key,
-        "operator": toleration.operator,
-        "value": toleration.value,
-        "effect": toleration.effect,
-        "tolerationSeconds": toleration.toleration_seconds,
-    }
-    return {name: value for name, value in written.items() if value is not None}
-
-
 def _toleration_text(toleration: Toleration) -> str:
     value = f"={toleration.value}" if toleration.value else ""
     effect = f":{toleration.effect}" if toleration.effect else ""
     return f"the toleration {toleration.key or 'of everything'}{value}{effect} ({toleration.operator})"
 
 
-# -- node affinity -------------------------------------------------------------------------------------------------
-
-
-def _missing_requirements(spec: Json, affinity: NodeAffinity) -> list[SelectorRequirement]:
+def missing_requirements(spec: Json, affinity: NodeAffinity) -> list[SelectorRequirement]:
     """The requirements that are neither in every term nor in the node selector."""
     terms = required_node_terms(spec)
     selector = strings_at(spec, "nodeSelector", "spec")
@@ -170,24 +146,114 @@ def _implies(given: Json, wanted: SelectorRequirement) -> bool:
     return operator == "DoesNotExist"
 
 
-def _require(patch: PatchBuilder, affinity: NodeAffinity) -> None:
-    spec = map_at(patch.patched, "spec")
-    missing = [_expression(wanted) for wanted in _missing_requirements(spec, affinity)]
-    if not missing:
-        return
-    at = (*REQUIRED_NODE_AFFINITY, "nodeSelectorTerms")
-    terms = required_node_terms(spec)
-    if not terms:
-        patch.set(at, [{"matchExpressions": missing}])
-    for index in range(len(terms)):
-        for expression in missing:
-            if expression not in list_at(terms[index], "matchExpressions", "nodeSelectorTerms"):
-                patch.append((*at, index, "matchExpressions"), expression)
-
-
-def _expression(wanted: SelectorRequirement) -> Json:
-    return wanted.model_dump(by_alias=True, mode="json", exclude_defaults=True)
-
-
 def _requirement_text(wanted: SelectorRequirement) -> str:
     return f"{wanted.key} {wanted.operator}{f' {sorted(wanted.values)}' if wanted.values else ''}"
+
+
+_CURE = "write at most that, or remove it"
+
+
+def bound_findings(policies: Policies, it: Subject, _: Facts) -> Iterator[Finding]:
+    for policy in policies:
+        if policy.bounds is not NO_BOUNDS and it.intent is not None:
+            for rule, text in _beyond(policy.bounds, it.intent, it.spec, it.where):
+                yield finding(policy, rule, text)
+
+
+def queue_faults(it: Subject, facts: Facts) -> Iterator[str]:
+    """What the pod's queue, or one above it, does not allow."""
+    if it.intent is not None and it.review.operation == "CREATE":
+        bounds, _ = _of_queue(it.intent, facts)
+        for _, text in _beyond(bounds, it.intent, it.spec, it.where) if bounds != NO_BOUNDS else ():
+            yield text
+
+
+def default_warnings(intent: Intent, spec: Json, facts: Facts, where: str = "") -> list[str]:
+    """What counts as the default, since no queue and no policy sets another bound."""
+    set_here, queue_s = _of_queue(intent, facts)
+    set_here = tightest((set_here, *(policy.bounds for policy in facts.policies)))
+    given = {
+        "maxMinRuntime": (set_here.min_runtime, max(DEFAULTS.min_runtime_s, queue_s)),
+        "maxCheckpointGrace": (set_here.checkpoint_grace, DEFAULTS.checkpoint_grace_s),
+        "maxTerminationGrace": (set_here.termination_grace, DEFAULTS.termination_grace_s),
+    }
+    asked = _asked(intent, spec, where)
+    return [
+        f"{field}: {_text(seconds)} counts as {_text(default)} where others deserve the devices: "
+        f"no Queue or TenancyPolicy sets {rule}"
+        for rule, (bound, default) in given.items()
+        if rule in asked and bound is None
+        for field, seconds in (asked[rule],)
+        if seconds > default
+    ]
+
+
+def _beyond(bounds: Bounds, intent: Intent, spec: Json, where: str) -> Iterator[tuple[str, str]]:
+    """(rule, message) of each value beyond its bound."""
+    given: dict[str, Bound | None] = {
+        "maxMinRuntime": bounds.min_runtime,
+        "maxCheckpointGrace": bounds.checkpoint_grace,
+        "maxTerminationGrace": bounds.termination_grace,
+    }
+    for rule, (field, seconds) in _asked(intent, spec, where).items():
+        bound = given[rule]
+        if bound is not None and seconds > bound.seconds:
+            yield rule, f"{field}: {_text(seconds)} is more than {_text(bound.seconds)} ({bound.source}); {_CURE}"
+    priority, most = spec.get("priority"), bounds.priority
+    if most is not None and isinstance(priority, int) and priority > most.value:
+        cure = "name another priorityClassName, or none"
+        yield "maxPriority", f"{where}spec.priority: {priority} is more than {most.value} ({most.source}); {cure}"
+
+
+def _asked(intent: Intent, spec: Json, where: str) -> dict[str, tuple[str, float]]:
+    """What is asked for, by rule: the field, and its seconds."""
+    found: dict[str, tuple[str, float]] = {}
+    if intent.min_runtime_s is not None:
+        found["maxMinRuntime"] = (f"{where}metadata.annotations[{names.MIN_RUNTIME}]", intent.min_runtime_s)
+    if intent.checkpoint_grace_s is not None:
+        found["maxCheckpointGrace"] = (
+            f"{where}metadata.annotations[{names.CHECKPOINT_GRACE}]",
+            intent.checkpoint_grace_s,
+        )
+    grace = spec.get("terminationGracePeriodSeconds")
+    if isinstance(grace, int):
+        found["maxTerminationGrace"] = (f"{where}spec.terminationGracePeriodSeconds", grace)
+    return found
+
+
+def _of_queue(intent: Intent, facts: Facts) -> tuple[Bounds, float]:
+    """The tightest bounds of the queue that takes the pod and of those above, and their minRuntime."""
+    name = intent.queue or _selecting(facts)
+    bounds, queue_s, seen = NO_BOUNDS, -1.0, set[str]()
+    while name is not None and name in facts.queues and name not in seen:
+        seen.add(name)
+        spec = facts.queues[name].spec
+        bounds = bounds.within(facts.queues[name].bounds)
+        if queue_s < 0 and spec.min_runtime is not None:
+            queue_s = duration_s(spec.min_runtime)
+        name = spec.parent
+    return bounds, max(0.0, queue_s)
+
+
+def _selecting(facts: Facts) -> str | None:
+    """The leaf that takes pods of the namespace that name no queue: the first by name, as in the controller."""
+    parents = {queue.spec.parent for queue in facts.queues.values()}
+    for name in sorted(facts.queues):
+        selector = facts.queues[name].spec.namespace_selector
+        if selector is None or name in parents:
+            continue
+        try:
+            raw = selector.model_dump(by_alias=True, mode="json")
+            if labels.from_label_selector(msgspec.convert(raw, LabelSelector)).matches(facts.namespace_labels):
+                return name
+        except labels.SelectorError:
+            continue
+    return None
+
+
+def _text(seconds: float) -> str:
+    """A duration as a user would write it: `30m`, `90s`."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:g}s"

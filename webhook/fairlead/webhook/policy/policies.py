@@ -1,4 +1,4 @@
-"""TenancyPolicies: which of them govern a review, and how their findings combine.
+"""TenancyPolicies: which of them govern a review, what they read of it (`Subject`), and how their findings combine.
 
 Several policies on one namespace add up predictably. Each is judged by itself, in its own mode, and what one allows takes
 nothing back that another forbids, so the strictest wins:
@@ -9,21 +9,39 @@ nothing back that another forbids, so the strictest wins:
   and report what is missing instead;
 - legacy requests: Reject goes before Ignore, Ignore before Translate; only Enforce policies can ask for Ignore.
 
-The rules themselves are in the other modules of this package.
+A policy's own rules are CEL in the language of a ValidatingAdmissionPolicy with `object`, `oldObject`, `request` and `namespaceObject`; there
+is no `authorizer` and no `params`. Each expression has a cost budget, so that no rule can hold up a review. A rule that fails, or exceeds its
+budget, counts as broken, with the reason: an object that cannot be judged must not pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.api.policy import LegacyRequests, TenancyPolicy
+from fairlead.api.flavor import Flavor
+from fairlead.api.intent import Intent
+from fairlead.api.policy import CelRule, LegacyRequests, TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.cel import CompileError, EvaluationError, Program, compile  # noqa: A004 - CEL's own word
+from fairlead.cel import types as t
+from fairlead.cel.devices.requests import Request
+from fairlead.cel.kubernetes import BASE
 from fairlead.kube import labels
 from fairlead.kube.objects import LabelSelector
+from fairlead.kube.resource import OpaqueDeviceConfiguration, ResourceClaimSpec
+from fairlead.webhook.legacy import LegacyLimits
+from fairlead.webhook.objects.fields import Json, Path, map_at
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.pod_claims import Managed, PodClaim
 from fairlead.webhook.review.verdict import Finding, Verdict, deny
 
 Policies = tuple[TenancyPolicy, ...]
@@ -93,28 +111,25 @@ def rejects_legacy(policies: Policies) -> bool:
     return any(policy.spec.legacy_requests == "Reject" for policy in policies)
 
 
-def legacy_findings(policies: Policies, paths: Iterable[str]) -> Iterator[Finding]:
-    """paths: where legacy limits are written."""
+def legacy_findings(policies: Policies, it: Subject, _: Facts) -> Iterator[Finding]:
     refused = "legacy requests are refused here; ask by a ResourceClaimTemplate"
-    texts = tuple(first(f"{path}: {refused}" for path in paths))
+    texts = tuple(first(f"{it.where}{path}: {refused}" for path in it.legacy.paths))
     for policy in policies if texts else ():
         if policy.spec.legacy_requests == "Reject":
             for text in texts:
                 yield finding(policy, "legacyRequests", text)
 
 
-def gang_findings(
-    policies: Policies, size: int | None, path: str, *, pod_group: str | None = None
-) -> Iterator[Finding]:
-    """path: the annotations that hold the size; pod_group: the PodGroup that holds it instead, which no policy can read."""
+def gang_findings(policies: Policies, it: Subject, _: Facts) -> Iterator[Finding]:
+    """A size that a PodGroup holds no policy can read."""
+    path = f"{it.where}metadata.annotations[{names.GANG_SIZE}]"
     for policy in policies:
         limit = policy.spec.max_gang_size
-        if limit is not None and pod_group is not None:
-            text = f"{path}[{names.GANG_SIZE}]: is missing: the size is in PodGroup {pod_group}; write it here, too, at most {limit}"
+        if limit is not None and it.pod_group is not None:
+            text = f"{path}: is missing: the size is in PodGroup {it.pod_group}; write it here, too, at most {limit}"
             yield finding(policy, "maxGangSize", text)
-        elif limit is not None and size is not None and size > limit:
-            text = f"{path}[{names.GANG_SIZE}]: {size} members, but at most {limit} are allowed here"
-            yield finding(policy, "maxGangSize", text)
+        elif limit is not None and it.size is not None and it.size > limit:
+            yield finding(policy, "maxGangSize", f"{path}: {it.size} members, but at most {limit} are allowed here")
 
 
 def apply_findings(verdict: Verdict, subject: str, findings: Iterable[Finding]) -> Verdict:
@@ -132,3 +147,155 @@ def apply_findings(verdict: Verdict, subject: str, findings: Iterable[Finding]) 
     if verdict.allowed and enforced:
         verdict = deny("policy", *enforced, warnings=verdict.warnings)
     return replace(verdict, audit=audit, findings=found).with_warnings(warned)
+
+
+BUDGET: Final = 100_000
+"""What all rules may cost in one review, in the apiserver's units, each an equal part of it: a hundredth of what it allows one policy. A unit takes up
+to 1 µs, so rules hold up the webhook for less than 50 ms, however large the object is."""
+BUDGET_MIN: Final = 1_000
+"""Of one rule; a loop over the containers of a usual pod costs less than 100."""
+VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
+ENVIRONMENT: Final = BASE.extend(variables=dict.fromkeys(VARIABLES, t.DYN))
+MESSAGE_MAX: Final = 1024
+
+
+@lru_cache(maxsize=256)
+def compiled(text: str, result: t.Type) -> Program:
+    """Raises CompileError."""
+    return compile(text, ENVIRONMENT, result=result)
+
+
+def rule_faults(rule: CelRule, path: str) -> Iterator[str]:
+    """Why the rule cannot be admitted, at the policy's own review."""
+    for name, text, result in (
+        ("expression", rule.expression, t.BOOL),
+        ("messageExpression", rule.message_expression, t.STRING),
+    ):
+        if text is None:
+            continue
+        try:
+            compiled(text, result)
+        except CompileError as error:
+            yield f"{path}.{name}: {error}"
+
+
+def rule_findings(policies: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
+    """The CEL rules that an object breaks, or that fail; they see it as it would be stored."""
+    if not it.stored:
+        return
+    review = it.review
+    concerned = [(policy, rule) for policy in policies for rule in policy.spec.rules if review.kind in rule.kinds]
+    if not concerned:
+        return
+    bindings = _bindings(review, facts)
+    budget = max(BUDGET_MIN, BUDGET // len(concerned))
+    for policy, rule in concerned:
+        text = _broken(rule, bindings, budget)
+        if text is not None:
+            yield finding(policy, "rules", f"{rule.name}: {text}")
+
+
+def _broken(rule: CelRule, bindings: Mapping[str, Any], budget: int) -> str | None:
+    try:
+        if compiled(rule.expression, t.BOOL).evaluate(bindings, budget) is True:
+            return None
+    except (CompileError, EvaluationError) as error:
+        return f"cannot be judged: {_line(error)}; ask whoever wrote the policy"
+    if rule.message_expression is not None:
+        try:
+            text = compiled(rule.message_expression, t.STRING).evaluate(bindings, min(budget, BUDGET_MIN))
+        except (CompileError, EvaluationError):
+            text = ""
+        if isinstance(text, str) and text.strip():
+            return " ".join(text.split())[:MESSAGE_MAX]
+    return rule.message or f"failed expression: {' '.join(rule.expression.split())}"
+
+
+def _bindings(review: Review, facts: Facts) -> dict[str, Any]:
+    request = {
+        "uid": review.uid,
+        "kind": {"kind": review.kind, "group": review.group},
+        "resource": {"group": review.group, "resource": review.resource},
+        "operation": review.operation,
+        "namespace": review.namespace,
+        "name": review.name,
+        "userInfo": {"username": review.username, "groups": sorted(review.groups)},
+        "dryRun": review.dry_run,
+    }
+    namespace = {"metadata": {"name": review.namespace, "labels": dict(facts.namespace_labels)}}
+    return {"object": review.object, "oldObject": review.old, "request": request, "namespaceObject": namespace}
+
+
+def _line(error: Exception) -> str:
+    return str(error).split("\n", 1)[0]
+
+
+class Kind(Enum):
+    """What is judged, as the documentation calls it."""
+
+    NEW_POD = "new pods"
+    LEGACY = "legacy limits"
+    MANAGED_POD = "pods with managed devices"
+    POD = "other pods"
+    STORED_POD = "stored pods"
+    UPDATED_POD = "changed pods"
+    EPHEMERAL = "ephemeral containers"
+    NEW_TEMPLATES = "new pod templates"
+    CHANGED_JOB = "changed Jobs and TrainJobs"
+    MANAGED_TEMPLATE = "pod templates with managed devices"
+    TEMPLATE = "every pod template"
+    TRAIN_JOB = "TrainJobs"
+    WORKLOAD = "jobs and other workloads"
+    GANGS = "gangs of workloads"
+    NEW_CLAIM = "new claims and claim templates"
+    CLAIM = "claims and claim templates"
+    CLASS = "DeviceClasses"
+    QUEUE = "Queues"
+    FLAVOR = "Flavors"
+    POLICY = "TenancyPolicies"
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tables read of one pod, one pod template, one workload or one claim; a handler fills in what its kind has.
+
+    `stored`: as it would be stored, after every mutating webhook. `where` goes before paths: "" or a path with a dot at its end. `pod`:
+    a pod, or the template of one. `job`: the path of the JobSpec in `object`, where the template is that of a gang Job. `pods` of a
+    workload run at once without a gang and hold `devices`. `managed`: whether it surely uses managed devices. `contradictions` were found
+    while annotations were copied to a template or gangs were counted, `unread` while what a pod says of its gang was read.
+    """
+
+    kind: Kind
+    review: Review
+    stored: bool = False
+    where: str = ""
+    pod: Json = {}
+    legacy: LegacyLimits = LegacyLimits()
+    translated: bool = False
+    claims: Sequence[PodClaim] = ()
+    managed: bool = False
+    intent: Intent | None = None
+    contradictions: Sequence[str] = ()
+    unread: Sequence[str] = ()
+    size: int | None = None
+    pod_group: str | None = None
+    object: Json = {}
+    job: Path | None = None
+    pods: int = 0
+    devices: int = 0
+    claim: ResourceClaimSpec | None = None
+    requests: Sequence[tuple[str, Request]] = ()
+    configs: Sequence[tuple[str, tuple[str, ...], OpaqueDeviceConfiguration]] = ()
+    own: Queue | Flavor | TenancyPolicy | None = None
+
+    @property
+    def spec(self) -> Json:
+        return map_at(self.pod, "spec", self.where.removesuffix("."))
+
+    @property
+    def metadata(self) -> Json:
+        return map_at(self.pod, "metadata", self.where.removesuffix("."))
+
+
+def surely_managed(claims: Sequence[PodClaim]) -> bool:
+    """A claim that does not exist yet may be another driver's."""
+    return any(claim.managed is Managed.YES for claim in claims)

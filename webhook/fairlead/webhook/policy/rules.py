@@ -7,69 +7,13 @@ policies add is in `defaults`. docs/admission.md shows this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 
-import msgspec
-
-from fairlead.api.intent import Intent
-from fairlead.kube.resource import ResourceClaimSpec
-from fairlead.webhook.legacy.requests import LegacyLimits
-from fairlead.webhook.objects.fields import Json, Path, map_at
-from fairlead.webhook.policy import bounds, cel_rules, claims, device_bypass, jobs, pods, policies
-from fairlead.webhook.policy.policies import Policies
-from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.policy import claims, device_bypass, jobs, pods, policies
+from fairlead.webhook.policy.policies import Kind, Policies, Subject
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.pod_claims import PodClaim
 from fairlead.webhook.review.verdict import Finding
-
-
-class Kind(Enum):
-    """What is judged, as the documentation calls it."""
-
-    MANAGED_POD = "pods with managed devices"
-    POD = "other pods"
-    UPDATED_POD = "changed pods"
-    EPHEMERAL = "ephemeral containers"
-    MANAGED_TEMPLATE = "pod templates with managed devices"
-    TEMPLATE = "every pod template"
-    WORKLOAD = "jobs and other workloads"
-    CLAIM = "claims and claim templates"
-
-
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules read of one pod, one pod template, one workload or one claim; a handler fills in what its kind has.
-
-    `where` goes before paths: "" or a path with a dot at its end. `pod`: a pod, or the template of one. `job`: the path of the JobSpec in
-    `object`, where the template is that of a gang Job. `pods` of a workload run at once without a gang and hold `devices`. `review`:
-    where the CEL rules of policies are due.
-    """
-
-    kind: Kind
-    where: str = ""
-    pod: Json = {}
-    legacy: LegacyLimits = LegacyLimits()
-    translated: bool = False
-    claims: Sequence[PodClaim] = ()
-    intent: Intent | None = None
-    size: int | None = None
-    pod_group: str | None = None
-    object: Json = {}
-    job: Path | None = None
-    pods: int = 0
-    devices: int = 0
-    claim: ResourceClaimSpec | None = None
-    review: Review | None = None
-
-    @property
-    def spec(self) -> Json:
-        return map_at(self.pod, "spec", self.where.removesuffix("."))
-
-    @property
-    def metadata(self) -> Json:
-        return map_at(self.pod, "metadata", self.where.removesuffix("."))
-
 
 Find = Callable[[Policies, Subject, Facts], Iterable[Finding]]
 
@@ -96,54 +40,6 @@ def findings(governing: Policies, subjects: Iterable[Subject], facts: Facts) -> 
     ]
 
 
-def _legacy(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    yield from policies.legacy_findings(governing, [f"{it.where}{path}" for path in it.legacy.paths])
-
-
-def _gang_size(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return policies.gang_findings(governing, it.size, f"{it.where}metadata.annotations", pod_group=it.pod_group)
-
-
-def _claims(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    for limit in it.legacy.limits if it.translated else ():
-        yield from claims.legacy_limit_findings(governing, limit, it.where, facts)
-    for claim in it.claims:
-        yield from claims.pod_claim_findings(governing, claim, it.where, facts)
-    if it.claim is not None:
-        yield from claims.claim_findings(governing, it.claim, it.where.removesuffix("."), facts)
-
-
-def _pod(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return pods.pod_findings(governing, it.spec, f"{it.where}spec", template=it.kind is Kind.MANAGED_TEMPLATE)
-
-
-def _keep_idle(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return pods.keep_idle_findings(governing, it.metadata, f"{it.where}metadata")
-
-
-def _bounds(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return bounds.bound_findings(governing, it.intent, it.spec, it.where) if it.intent is not None else iter(())
-
-
-def _failures(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return jobs.failure_findings(governing, it.object, it.job) if it.job is not None else iter(())
-
-
-def _missing_gang(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    return jobs.missing_gang_findings(
-        governing, pods=it.pods, devices=it.devices, where=f"{it.where}metadata.annotations"
-    )
-
-
-def _bypass(governing: Policies, it: Subject, facts: Facts) -> Iterator[Finding]:
-    added, where = it.kind is Kind.EPHEMERAL, it.where.removesuffix(".")
-    return device_bypass.bypass_findings(governing, it.pod, where, drivers=facts.drivers, added=added)
-
-
-def _cel(governing: Policies, it: Subject, facts: Facts) -> Iterable[Finding]:
-    return () if it.review is None else cel_rules.rule_findings(governing, it.review, facts)
-
-
 _PODS = frozenset({Kind.MANAGED_POD, Kind.MANAGED_TEMPLATE})
 _HIGHEST = ("<field>: <value> is more than <bound> (TenancyPolicy <name>); write at most that, or remove it",)
 RULES: tuple[Rule, ...] = (
@@ -151,7 +47,7 @@ RULES: tuple[Rule, ...] = (
         says={"legacyRequests": ("<limit>: legacy requests are refused here; ask by a ResourceClaimTemplate",)},
         of=_PODS | {Kind.POD},
         reads="limits of the device plugin's resources",
-        find=_legacy,
+        find=policies.legacy_findings,
     ),
     Rule(
         says={
@@ -162,7 +58,7 @@ RULES: tuple[Rule, ...] = (
         },
         of=_PODS,
         reads="the gang's size",
-        find=_gang_size,
+        find=policies.gang_findings,
     ),
     Rule(
         says={
@@ -185,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         },
         of=_PODS | {Kind.CLAIM},
         reads="requests and configurations of claims, of templates that pods name, and of what legacy limits become; device models",
-        find=_claims,
+        find=claims.findings,
     ),
     Rule(
         says={
@@ -198,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         },
         of=_PODS,
         reads="requests and limits of containers, tolerations, node selector and affinity",
-        find=_pod,
+        find=pods.pod_findings,
     ),
     Rule(
         says={
@@ -208,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         },
         of=_PODS | {Kind.UPDATED_POD},
         reads="the annotation fairlead.dev/keep-idle",
-        find=_keep_idle,
+        find=pods.keep_idle_findings,
     ),
     Rule(
         says={
@@ -221,13 +117,13 @@ RULES: tuple[Rule, ...] = (
         },
         of=_PODS,
         reads="fairlead.dev/min-runtime, fairlead.dev/checkpoint-grace, terminationGracePeriodSeconds, priority",
-        find=_bounds,
+        find=pods.bound_findings,
     ),
     Rule(
         says={"podFailurePolicy": ("<job>.podFailurePolicy: evictions count against backoffLimit; <cure>",)},
         of=frozenset({Kind.MANAGED_TEMPLATE}),
         reads="the podFailurePolicy of gang Jobs",
-        find=_failures,
+        find=jobs.failure_findings,
     ),
     Rule(
         says={
@@ -241,7 +137,7 @@ RULES: tuple[Rule, ...] = (
         },
         of=frozenset({Kind.MANAGED_POD, Kind.POD, Kind.EPHEMERAL, Kind.TEMPLATE}),
         reads="what a pod uses of its node; the NVIDIA runtime's variable, mounts and class; limits that a device plugin serves",
-        find=_bypass,
+        find=device_bypass.bypass_findings,
     ),
     Rule(
         says={
@@ -251,13 +147,13 @@ RULES: tuple[Rule, ...] = (
         },
         of=frozenset({Kind.WORKLOAD}),
         reads="pods that run at once without a gang, and the devices that they hold",
-        find=_missing_gang,
+        find=jobs.missing_gang_findings,
     ),
     Rule(
         says={"rules": ("<rule>: <its message>",)},
         of=frozenset({Kind.MANAGED_POD, Kind.WORKLOAD, Kind.CLAIM}),
         reads="object, oldObject, request and namespaceObject, in CEL",
-        find=_cel,
+        find=policies.rule_findings,
     ),
 )
 _RULES_OF = {kind: tuple(rule for rule in RULES if kind in rule.of) for kind in Kind}

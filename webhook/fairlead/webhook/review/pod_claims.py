@@ -8,6 +8,7 @@ decides when the object exists. A claim that the webhook named is judged by what
 from __future__ import annotations
 
 import enum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -18,9 +19,9 @@ from fairlead.api import legacy
 from fairlead.api.claim_sources import ClaimSource, Sources
 from fairlead.api.drivers import legacy_driver
 from fairlead.cel.devices.requests import Request, device_requests, may_serve, selectors_fault
+from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceClaimSpec
-from fairlead.webhook.objects.claim_specs import legacy_claim_spec
-from fairlead.webhook.objects.fields import Json, MalformedError, list_at, text_at
+from fairlead.webhook.objects.fields import Json, MalformedError, list_at, map_at, text_at
 from fairlead.webhook.review.facts import Facts
 
 _NO_SOURCES: Final[Sources] = MappingProxyType({})
@@ -148,3 +149,20 @@ def _by_spec(spec: ResourceClaimSpec, path: str, where: str, facts: Facts) -> Po
 
 def _template_subject(namespace: str, name: str, path: str) -> str:
     return f"{path}: ResourceClaimTemplate {namespace}/{name}"
+
+
+def claim_spec(object_: Json, path: str) -> ResourceClaimSpec:
+    """The claim spec at path: `spec` of a ResourceClaim, `spec.spec` of a template. Raises MalformedError."""
+    spec = object_
+    for step in path.split("."):
+        spec = map_at(spec, step)
+    try:
+        return nulls.convert(spec, ResourceClaimSpec)
+    except msgspec.ValidationError as error:
+        raise MalformedError(f"{path}: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def legacy_claim_spec(template: str, driver: str) -> ResourceClaimSpec:
+    """The spec that the template of that name has. Raises ValueError where the name stands for no legacy request."""
+    return msgspec.convert(legacy.template_manifest(template, "", driver=driver)["spec"]["spec"], ResourceClaimSpec)

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fairlead.webhook.serve.connection import Connection
-from fairlead.webhook.serve.limits import Limits
-from fairlead.webhook.serve.tls_socket import State, TlsSocket
-from fairlead.webhook.serve.turns import Rank
+from fairlead.webhook.serve.limits import Limits, Rank
+from fairlead.webhook.serve.sockets import State, TlsSocket
 
 ADDRESSES_MAX = 4096
 HALF_LIFE_S = 10.0

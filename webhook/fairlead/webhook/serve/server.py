@@ -26,16 +26,11 @@ from fairlead.kube.tracing import Tracing
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
 from fairlead.webhook.review.envelope import BadReviewError, OversizedReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.serve.compile_tokens import CompileTokens
 from fairlead.webhook.serve.connection import Answer, Connection, Request
-from fairlead.webhook.serve.limited_log import LimitedLog
-from fairlead.webhook.serve.limits import Limits
-from fairlead.webhook.serve.listener import Listener, places
-from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.limits import CompileTokens, LimitedLog, Limits, Turns
+from fairlead.webhook.serve.metrics import Metrics, admit_span
 from fairlead.webhook.serve.room import Guest, Room
-from fairlead.webhook.serve.spans import admit_span
-from fairlead.webhook.serve.tls_socket import State, TlsSocket
-from fairlead.webhook.serve.turns import Turns
+from fairlead.webhook.serve.sockets import Listener, State, TlsSocket, places
 
 log = logging.getLogger(__name__)
 

@@ -92,8 +92,7 @@ def _half(where: str, said: Json, *, only: Json | None = None) -> Iterator[Trap]
         yield _unseen(container, pod)
     elif _container_claims(said) and not _pod_claims(said):
         yield Trap(
-            field=pod,
-            text=f"has no resourceClaims, and {container} names a claim: the pod is refused. Write both",
+            field=pod, text=f"has no resourceClaims, and {container} names a claim: the pod is refused. Write both"
         )
 
 

@@ -1,15 +1,20 @@
-"""Traps of Argo Workflows, Kubeflow Pipelines and Tekton.
+"""Traps of Argo Workflows, Kubeflow Pipelines, Tekton and MLflow Projects, with deadlines that count while a pod waits for its GPU: of kinds that the
+webhook does not see (`api.clocks` has all).
 
 Sources: argo-workflows v4.1.2 workflow/controller/workflowpod.go (resourceClaims of a template replace the Workflow's); pipelines 2.17.0
-backend/src/v2/driver/driver.go (accelerator becomes a limit); tekton v1.15.0 pkg/apis/pipeline/pod/template.go.
+backend/src/v2/driver/driver.go (accelerator becomes a limit); tekton v1.15.0 pkg/apis/pipeline/pod/template.go, docs/taskruns.md and
+docs/pipelineruns.md (a run without a timeout has one of 60 minutes); mlflow v3.18.0 mlflow/projects/kubernetes.py (the template's first
+container gets image, command and MLFLOW_TRACKING_URI; the Job a name for each run, the rest stays).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from fairlead.api import names
+from fairlead.api.clocks import running_out
 from fairlead.bounded import yaml_text
 from fairlead.bounded.limits import SMALL, UnreadableError
 from fairlead.cli.checks.traps.base import (
@@ -18,6 +23,7 @@ from fairlead.cli.checks.traps.base import (
     Trap,
     annotations_of,
     at,
+    containers,
     has_claims,
     has_limits,
     mapping,
@@ -179,3 +185,85 @@ def _compute_resources(spec: Json) -> Iterator[tuple[str, Any]]:
         for key in ("steps", "sidecars"):
             for index, step in enumerate(mappings(task, key)):
                 yield f"{where}.{key}[{index}].computeResources", step.get("computeResources")
+
+
+_TEKTON: Final = {"TaskRun": ("timeout",), "PipelineRun": ("timeouts", "pipeline")}
+DEPTH_MAX: Final = 24
+
+
+def of_run(object_: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    """The traps of an Argo Workflow, of what makes one, and of Tekton's runs, where they or the tasks beside them ask for GPUs."""
+    kind = str(object_.get("kind"))
+    tekton = _TEKTON.get(kind)
+    if not any(map(_asks, (object_, *(others if tekton else ())))):
+        return
+    if kind == "CronWorkflow":
+        inner = {"spec": mapping(object_, "spec", "workflowSpec")}
+        found = [text.replace("spec.", "spec.workflowSpec.", 1) for text in running_out("Workflow", inner)]
+    else:
+        found = list(running_out(kind if tekton else "Workflow", object_))
+    for text in found:
+        field, _, rest = text.partition(": ")
+        yield Trap(field=field, text=rest, level="warning")
+    if tekton is not None and at(object_, "spec", *tekton) is None:
+        yield Trap(
+            field=f"spec.{'.'.join(tekton)}",
+            text='is not written, so it is 1 h, and the wait for a GPU counts: the run then fails. Write "0s" for none, and `timeout` in '
+            "the steps' scripts",
+            level="warning",
+        )
+
+
+def _asks(value: Any, depth: int = 0) -> bool:
+    """Whether something in it asks for devices."""
+    if depth > DEPTH_MAX:
+        return False
+    if isinstance(value, Mapping):
+        resources = (value.get("resources"), value.get("computeResources"))
+        if has_claims(dict(value)) or any(map(has_limits, resources)):
+            return True
+        return any(_asks(each, depth + 1) for each in value.values())
+    return isinstance(value, list) and any(_asks(each, depth + 1) for each in value)
+
+
+URI = "MLFLOW_TRACKING_URI"
+TEMPLATE = "kube-job-template-path"
+_HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}
+
+
+def mlflow_job(job: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    pod, where = mapping(job, "spec", "template", "spec"), "spec.template.spec"
+    for number, container in enumerate(containers(pod)):
+        for index, variable in enumerate(mappings(container, "env")):
+            value = variable.get("value")
+            if variable.get("name") == URI and isinstance(value, str) and _is_local(value):
+                yield Trap(
+                    field=f"{where}.containers[{number}].env[{index}]",
+                    text=f"{URI} {value!r} is in the pod itself: what a run records is lost with it, or refused. Write the address of a "
+                    "tracking server that pods can reach",
+                    level="warning",
+                )
+
+
+def backend_config(config: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    """`spec` has the settings, `template` the Job template that they name."""
+    template, path = mapping(config, "template"), mapping(config, "spec").get(TEMPLATE)
+    said = annotations_of(mapping(template, "spec", "template"))
+    if names.GANG in said:
+        yield Trap(
+            field=f"{TEMPLATE} {path}: spec.template.metadata.annotations[{names.GANG}]",
+            text="every run of the project is made of this template, so that two runs at the same time are one gang: leave the name out "
+            f"and write {names.GANG_SIZE}, then the gang has the name that MLflow gives the Job",
+            level="warning",
+        )
+    for trap in mlflow_job(template, others):
+        yield Trap(field=f"{TEMPLATE} {path}: {trap.field}", text=trap.text, level=trap.level)
+
+
+def _is_local(uri: str) -> bool:
+    try:
+        found = urlsplit(uri)
+        host = found.hostname
+    except ValueError:
+        return False
+    return found.scheme in {"", "file", "sqlite"} or (found.scheme in {"http", "https"} and host in _HERE)

@@ -1,7 +1,8 @@
-"""Traps of JobSet, LeaderWorkerSet, Kubeflow Trainer, and of StatefulSets that are gangs.
+"""Traps of JobSet, LeaderWorkerSet, Kubeflow Trainer, KubeRay, and of StatefulSets that are gangs.
 
 Sources: jobset v0.12.0 pkg/webhooks/pod_webhook.go; lws v0.10.0 pkg/controllers/pod_controller.go; trainer v2.3.0
 pkg/runtime/core/trainingruntime.go, pkg/runtime/framework/plugins/torch/torch.go, pkg/apis/trainer/v1alpha1/trainjob_types.go;
+kuberay v1.7.0 ray-operator/controllers/ray/common/pod.go (addWellKnownAcceleratorResources), ray-project/kuberay#3527;
 kubernetes v1.36 pkg/controller/statefulset/stateful_set_control.go.
 """
 
@@ -93,33 +94,29 @@ def train_job(job: Json, others: Sequence[Json]) -> Iterator[Trap]:
             "TrainingRuntime's pod template, or limits here (nvidia.com/gpu)",
         )
     yield from _patched_claims(spec)
-    yield from _overridden_claims(spec)
     yield from _annotations(job)
     runtime = _runtime(job, others)
     yield from () if runtime is None else _processes(job, runtime)
 
 
 def _patched_claims(spec: Json) -> Iterator[Trap]:
+    """In runtimePatches, and in podTemplateOverrides, which they were until Trainer 2.1."""
+    found = []
     for index, patch in enumerate(mappings(spec, "runtimePatches")):
         jobs = mappings(patch, "trainingRuntimeSpec", "template", "spec", "replicatedJobs")
         for number, job in enumerate(jobs):
-            if has_claims(mapping(job, "template", "spec", "template", "spec")):
-                path = f"spec.runtimePatches[{index}].trainingRuntimeSpec.template.spec.replicatedJobs[{number}]"
-                yield Trap(
-                    field=f"{path}.template.spec.template.spec.resourceClaims",
-                    text="patches of a runtime have no claims, and the apiserver drops the field: the pods get no device. Write the "
-                    "claims into the TrainingRuntime's pod template, or limits into spec.trainer.resourcesPerNode",
-                )
-
-
-def _overridden_claims(spec: Json) -> Iterator[Trap]:
-    """What runtimePatches were until Trainer 2.1."""
+            path = f"spec.runtimePatches[{index}].trainingRuntimeSpec.template.spec.replicatedJobs[{number}]"
+            pod = mapping(job, "template", "spec", "template", "spec")
+            found.append(("patches of a runtime", f"{path}.template.spec.template.spec", pod))
     for index, override in enumerate(mappings(spec, "podTemplateOverrides")):
-        if has_claims(mapping(override, "spec")):
+        pod = mapping(override, "spec")
+        found.append(("overrides of pod templates", f"spec.podTemplateOverrides[{index}].spec", pod))
+    for what, path, pod in found:
+        if has_claims(pod):
             yield Trap(
-                field=f"spec.podTemplateOverrides[{index}].spec.resourceClaims",
-                text="overrides of pod templates have no claims, and the apiserver drops the field: the pods get no device. Write the "
-                "claims into the TrainingRuntime's pod template, or limits into spec.trainer.resourcesPerNode",
+                field=f"{path}.resourceClaims",
+                text=f"{what} have no claims, and the apiserver drops the field: the pods get no device. Write the claims into the "
+                "TrainingRuntime's pod template, or limits into spec.trainer.resourcesPerNode",
             )
 
 
@@ -172,3 +169,38 @@ def _processes(job: Json, runtime: Json) -> Iterator[Trap]:
                 text=f"{kind} {name} asks for devices by claims, and Trainer counts GPUs in limits only: it starts one process for each "
                 "CPU. Write how many processes a pod starts, the number of its GPUs",
             )
+
+
+def ray_cluster(ray: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    yield from _cluster(mapping(ray, "spec"), "spec")
+
+
+def ray_job(ray: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    yield from _cluster(mapping(ray, "spec", "rayClusterSpec"), "spec.rayClusterSpec")
+
+
+def ray_service(ray: Json, others: Sequence[Json]) -> Iterator[Trap]:
+    yield from _cluster(mapping(ray, "spec", "rayClusterConfig"), "spec.rayClusterConfig")
+
+
+def _cluster(spec: Json, where: str) -> Iterator[Trap]:
+    workers = mappings(spec, "workerGroupSpecs")
+    groups = [("headGroupSpec", mapping(spec, "headGroupSpec"))]
+    groups += [(f"workerGroupSpecs[{index}]", group) for index, group in enumerate(workers)]
+    for path, group in groups:
+        pod = mapping(group, "template", "spec")
+        if has_claims(pod) and at(group, "rayStartParams", "num-gpus") is None:
+            yield Trap(
+                field=f"{where}.{path}.rayStartParams[num-gpus]",
+                text="is missing: KubeRay passes only the GPUs in limits to Ray, so with a claim Ray has none, and what asks for one "
+                'waits forever. Write the number of the claim\'s GPUs, as a string ("2")',
+            )
+    if at(spec, "enableInTreeAutoscaling") is True and any(
+        has_devices(mapping(each, "template", "spec")) for each in workers
+    ):
+        yield Trap(
+            field=f"{where}.enableInTreeAutoscaling",
+            text="the gang is as large as minReplicas, and more workers join one by one; Ray's autoscaler does not see that they wait for "
+            "devices, and counts them as starting (kuberay#3527). Set minReplicas to what the program cannot do without",
+            level="warning",
+        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fairlead.api import names
 from fairlead.cli.health import values
-from fairlead.cli.health.readiness.kinds import POD_MONITORS, SERVICE_MONITORS
-from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, passed, unknown
+from fairlead.cli.health.readiness.model import POD_MONITORS, SERVICE_MONITORS, Answer, Group, failed, passed, unknown
 from fairlead.cli.health.seen import Seen, attribute, devices_of, driver_of, in_all, node_of
 from fairlead.cli.health.support import asked_for, less
 from fairlead.kube import releases
@@ -20,13 +19,40 @@ _RDMA_LABELS = ("feature.node.kubernetes.io/rdma.capable", "feature.node.kuberne
 
 
 def gpu_nodes(seen: Seen) -> Answer | None:
-    """Why nothing can be said of GPU nodes; None where there are some."""
     if gap := seen.gap(NODES):
         return unknown(gap)
     return None if seen.gpu_nodes else unknown(NO_GPU_NODE)
 
 
-def release(seen: Seen) -> Answer:
+def monitors(seen: Seen, *words: str) -> list[Raw]:
+    """ServiceMonitors and PodMonitors whose name or selector has one of these words."""
+    return [
+        each
+        for resource in (SERVICE_MONITORS, POD_MONITORS)
+        for each in seen.items(resource)
+        if any(
+            word in text
+            for word in words
+            for text in (
+                values.name(each),
+                *(
+                    label
+                    for label in values.mapping(each, "spec", "selector", "matchLabels").values()
+                    if isinstance(label, str)
+                ),
+            )
+        )
+    ]
+
+
+INFRASTRUCTURE = Group("infrastructure")
+
+
+@INFRASTRUCTURE.item(
+    f"Kubernetes {_OLDEST} to {_NEWEST}, with what the driver's flags need",
+    "upgrade Kubernetes, turn on the feature gate that is named, or install without the flag (docs/install.md#kubernetes-versions)",
+)
+def kubernetes(seen: Seen) -> Answer:
     """Passes on every release that was tried; what it does not have is said, and fails only where a flag of the driver asks for it."""
     if not seen.minor:
         return unknown("the version of Kubernetes could not be read")
@@ -41,9 +67,14 @@ def release(seen: Seen) -> Answer:
     return passed(f"Kubernetes {seen.release}, with all that Fairlead makes use of")
 
 
-def driver(seen: Seen) -> Answer:
-    if gap := seen.gap(DEPLOYMENTS, DAEMON_SETS, RESOURCE_SLICES):
-        return unknown(gap)
+@INFRASTRUCTURE.item(
+    "GPU operator 24.9.2 or later with driver 535 and container toolkit 1.17.3 or later, or Fairlead's driver with CDI",
+    "install Fairlead's driver (docs/install.md), or upgrade the GPU operator",
+    DEPLOYMENTS,
+    DAEMON_SETS,
+    RESOURCE_SLICES,
+)
+def gpu_driver(seen: Seen) -> Answer:
     versions = _driver_versions(seen)
     old = {found for found in versions if values.version(found) < DRIVER_LEAST}
     ours = [each for each in seen.slices if driver_of(each) == names.DRIVER and devices_of(each)]
@@ -89,30 +120,13 @@ def _tag(workload: Raw, part: str) -> str:
     return next((values.tag(image) for image in images if part in image), "")
 
 
-def monitors(seen: Seen, *words: str) -> list[Raw]:
-    """ServiceMonitors and PodMonitors whose name or selector has one of these words."""
-    return [
-        each
-        for resource in (SERVICE_MONITORS, POD_MONITORS)
-        for each in seen.items(resource)
-        if any(
-            word in text
-            for word in words
-            for text in (
-                values.name(each),
-                *(
-                    label
-                    for label in values.mapping(each, "spec", "selector", "matchLabels").values()
-                    if isinstance(label, str)
-                ),
-            )
-        )
-    ]
-
-
-def exporter(seen: Seen) -> Answer:
-    if gap := seen.gap(DAEMON_SETS, SERVICE_MONITORS):
-        return unknown(gap)
+@INFRASTRUCTURE.item(
+    "DCGM exporter with a ServiceMonitor",
+    "helm upgrade with driver.dcgmMetrics=true and monitoring.enabled=true, or the GPU operator's exporter with serviceMonitor.enabled=true",
+    DAEMON_SETS,
+    SERVICE_MONITORS,
+)
+def dcgm_exporter(seen: Seen) -> Answer:
     exporters = [values.key(each) for each in seen.workloads("dcgm-exporter")]
     exporters += [
         f"{values.key(each)} (--dcgm-metrics)"
@@ -131,9 +145,12 @@ def exporter(seen: Seen) -> Answer:
     return passed(f"{values.some(exporters)}; ServiceMonitor {values.some(map(values.key, found))}")
 
 
-def labels(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
+@INFRASTRUCTURE.item(
+    "node labels of GPU product, MIG capability and NVLink",
+    "install GPU feature discovery (the GPU operator has it)",
+    given=gpu_nodes,
+)
+def node_labels(seen: Seen) -> Answer:
     linked = {
         node_of(each)
         for each in seen.items(RESOURCE_SLICES)
@@ -158,9 +175,12 @@ def labels(seen: Seen) -> Answer:
     )
 
 
+@INFRASTRUCTURE.item(
+    "Topology Manager single-numa-node on GPU nodes",
+    "topologyManagerPolicy: single-numa-node in the kubelet configuration of GPU nodes; to read it: a role with get on nodes/proxy",
+    given=gpu_nodes,
+)
 def topology_manager(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
     if not seen.kubelets:
         return unknown(seen.kubelets_gap or "no kubelet's configuration could be read")
     policies = {node: values.text(config, "topologyManagerPolicy") or "none" for node, config in seen.kubelets.items()}
@@ -174,9 +194,14 @@ def topology_manager(seen: Seen) -> Answer:
     return passed(f"single-numa-node on all {len(policies)} GPU nodes")
 
 
+@INFRASTRUCTURE.item(
+    "NCCL topology files for multi-node training",
+    "ncclTopology: true in the GpuConfig of the claims (docs/driver.md)",
+    GANGS,
+    PODS,
+    RESOURCE_CLAIMS,
+)
 def nccl_topology(seen: Seen) -> Answer:
-    if gap := seen.gap(GANGS, PODS, RESOURCE_CLAIMS):
-        return unknown(gap)
     wide = {
         values.key(each): each
         for each in seen.items(GANGS)
@@ -215,9 +240,12 @@ def _has_topology(seen: Seen, pod: Raw) -> bool:
     )
 
 
+@INFRASTRUCTURE.item(
+    "InfiniBand or RoCE validated, NCCL bus bandwidth over 300 GB/s, where there is one",
+    "run nccl-tests' all_reduce_perf over two nodes, and compare its bus bandwidth with 300 GB/s",
+    given=gpu_nodes,
+)
 def fabric(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
     found = [
         node
         for node in seen.gpu_nodes
@@ -227,53 +255,3 @@ def fabric(seen: Seen) -> Answer:
     if not found:
         return unknown("no GPU node says that it has InfiniBand or RoCE, by label or resource")
     return unknown(f"RDMA is on {in_all(found)}; its bandwidth is measured, not read")
-
-
-GROUP = Group(
-    key="infrastructure",
-    title="Infrastructure",
-    items=(
-        Item(
-            key="kubernetes",
-            title=f"Kubernetes {_OLDEST} to {_NEWEST}, with what the driver's flags need",
-            fix="upgrade Kubernetes, turn on the feature gate that is named, or install without the flag (docs/install.md#kubernetes-versions)",
-            check=release,
-        ),
-        Item(
-            key="gpu-driver",
-            title="GPU operator 24.9.2 or later with driver 535 and container toolkit 1.17.3 or later, or Fairlead's driver with CDI",
-            fix="install Fairlead's driver (docs/install.md), or upgrade the GPU operator",
-            check=driver,
-        ),
-        Item(
-            key="dcgm-exporter",
-            title="DCGM exporter with a ServiceMonitor",
-            fix="helm upgrade with driver.dcgmMetrics=true and monitoring.enabled=true, or the GPU operator's exporter with serviceMonitor.enabled=true",
-            check=exporter,
-        ),
-        Item(
-            key="node-labels",
-            title="node labels of GPU product, MIG capability and NVLink",
-            fix="install GPU feature discovery, or helm upgrade with driver.nodeLabels.enabled=true (docs/driver.md)",
-            check=labels,
-        ),
-        Item(
-            key="topology-manager",
-            title="Topology Manager single-numa-node on GPU nodes",
-            fix="topologyManagerPolicy: single-numa-node in the kubelet configuration of GPU nodes; to read it: a role with get on nodes/proxy",
-            check=topology_manager,
-        ),
-        Item(
-            key="nccl-topology",
-            title="NCCL topology files for multi-node training",
-            fix="ncclTopology: true in the GpuConfig of the claims (docs/driver.md)",
-            check=nccl_topology,
-        ),
-        Item(
-            key="fabric",
-            title="InfiniBand or RoCE validated, NCCL bus bandwidth over 300 GB/s, where there is one",
-            fix="run nccl-tests' all_reduce_perf over two nodes, and compare its bus bandwidth with 300 GB/s",
-            check=fabric,
-        ),
-    ),
-)

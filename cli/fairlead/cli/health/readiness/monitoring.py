@@ -7,8 +7,7 @@ import re
 from fairlead.api import names
 from fairlead.cli.health import values
 from fairlead.cli.health.readiness.infrastructure import gpu_nodes, monitors
-from fairlead.cli.health.readiness.kinds import RULES, SERVICE_MONITORS
-from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, passed, unknown
+from fairlead.cli.health.readiness.model import RULES, SERVICE_MONITORS, Answer, Group, failed, passed, unknown
 from fairlead.cli.health.readiness.scheduling import has_quota, namespaces, quota_keys, spot_nodes
 from fairlead.cli.health.seen import Seen, devices_of
 from fairlead.kube import device_usage
@@ -50,9 +49,15 @@ def _without_operator(seen: Seen) -> Answer | None:
     return None if seen.listed(SERVICE_MONITORS).served else unknown(NO_OPERATOR)
 
 
-def scrapes(seen: Seen) -> Answer:
-    if answer := _without_operator(seen):
-        return answer
+MONITORING = Group("monitoring")
+
+
+@MONITORING.item(
+    "Prometheus scrapes GPU metrics every 30 s",
+    "helm upgrade with monitoring.enabled=true and monitoring.serviceMonitor.interval=30s (docs/monitoring.md)",
+    given=_without_operator,
+)
+def scrape_interval(seen: Seen) -> Answer:
     found = monitors(seen, "dcgm", "fairlead")
     if not found:
         return failed("no ServiceMonitor selects the DCGM exporter or Fairlead's driver")
@@ -78,9 +83,12 @@ def _seconds(text: str) -> float | None:
     return int(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]] if match else None
 
 
+@MONITORING.item(
+    "dashboards of utilisation, temperature, memory and NVLink",
+    "helm upgrade with monitoring.enabled=true, or import manifests/chart/files/dashboards (docs/dashboards.md)",
+    CONFIG_MAPS,
+)
 def dashboards(seen: Seen) -> Answer:
-    if gap := seen.gap(CONFIG_MAPS):
-        return unknown(gap)
     shown = "\n".join(
         text
         for each in seen.items(CONFIG_MAPS)
@@ -107,9 +115,12 @@ def _expressions(seen: Seen) -> list[str]:
     ]
 
 
+@MONITORING.item(
+    "alerts for temperature, underutilisation, memory leaks and NCCL hangs",
+    "helm upgrade with monitoring.enabled=true, or load manifests/chart/files/rules.yaml (docs/monitoring.md)",
+    given=_without_operator,
+)
 def alerts(seen: Seen) -> Answer:
-    if answer := _without_operator(seen):
-        return answer
     found = _expressions(seen)
     missing = [subject for subject, pattern in _ALERTS.items() if not any(re.search(pattern, each) for each in found)]
     if missing:
@@ -117,9 +128,13 @@ def alerts(seen: Seen) -> Answer:
     return passed("alerts for temperature, underutilisation, memory and NCCL hangs")
 
 
+@MONITORING.item(
+    "cost tracking with attribution of idle time",
+    "a price on each Flavor (docs/queue-options.md), and a ledger that is kept (docs/ledger.md)",
+    FLAVORS,
+    DEPLOYMENTS,
+)
 def cost_tracking(seen: Seen) -> Answer:
-    if gap := seen.gap(FLAVORS, DEPLOYMENTS):
-        return unknown(gap)
     priced = [values.name(each) for each in seen.items(FLAVORS) if values.sequence(each, "spec", "price")]
     tools = [values.key(each) for part in ("opencost", "kubecost") for each in seen.workloads(part)]
     if priced:
@@ -129,19 +144,29 @@ def cost_tracking(seen: Seen) -> Answer:
     return failed("no Flavor has a price, and neither OpenCost nor Kubecost runs")
 
 
+@MONITORING.item(
+    "metrics of queues: pending workloads and admission wait",
+    "helm upgrade with monitoring.enabled=true; fairlead_queue_wait_seconds and others are in docs/metrics.md",
+    given=_without_operator,
+)
 def queue_metrics(seen: Seen) -> Answer:
-    if answer := _without_operator(seen):
-        return answer
     found = [each for each in monitors(seen, "fairlead", "kueue") if "dcgm" not in values.name(each)]
     if not found:
         return failed("no ServiceMonitor selects Fairlead's controller or Kueue")
     return passed(f"scraped by {values.some(map(values.key, found))}")
 
 
+COST = Group("cost")
+
+
+@COST.item(
+    "targets: 65 to 85 % of the fleet in use, over 80 % of memory in each pod",
+    "fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queue-options.md)",
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 def utilisation(seen: Seen) -> Answer:
     """Judges what the driver wrote last into claims that hold devices; free devices count as idle."""
-    if gap := seen.gap(RESOURCE_CLAIMS, RESOURCE_SLICES):
-        return unknown(gap)
     devices = sum(len(devices_of(each)) for each in seen.slices)
     used = [
         usage
@@ -152,7 +177,7 @@ def utilisation(seen: Seen) -> Answer:
     ]
     busy = [usage.utilization_percent for usage in used if usage.utilization_percent is not None and not usage.shared]
     if not busy or not devices:
-        return unknown("no claim says how busy its devices are (docs/driver.md, --device-usage)")
+        return unknown("no claim says how busy its devices are (docs/gpu-metrics.md)")
     fleet = min(100.0, sum(busy) / devices)
     parts = [
         100 * usage.memory_used_peak_bytes / usage.memory_bytes
@@ -167,6 +192,10 @@ def utilisation(seen: Seen) -> Answer:
     return passed(f"in use now: {told}{above}")
 
 
+@COST.item(
+    "alerts of idle cost",
+    "the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queue-options.md)",
+)
 def idle_alerts(seen: Seen) -> Answer:
     actions = [values.name(each) for each in seen.items(QUEUES) if values.mapping(each, "spec", "idle")]
     if actions:
@@ -178,9 +207,12 @@ def idle_alerts(seen: Seen) -> Answer:
     return failed("no alert of underutilisation, and no queue with `idle`")
 
 
-def interruptions(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
+@COST.item(
+    "a spot strategy with handling of interruptions",
+    "install your provider's termination handler; Fairlead reads its taints (docs/moves.md)",
+    given=gpu_nodes,
+)
+def spot_interruptions(seen: Seen) -> Answer:
     nodes = spot_nodes(seen)
     if not nodes:
         return unknown("no GPU node is labelled as spot capacity")
@@ -194,9 +226,10 @@ def interruptions(seen: Seen) -> Answer:
     return failed(f"{len(nodes)} spot nodes, and nothing announces interruptions as a taint")
 
 
+@COST.item(
+    "reservations for the baseline", "reserve with your provider what the queues deserve together", given=gpu_nodes
+)
 def reservations(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
     reserved = [
         node
         for node in seen.gpu_nodes
@@ -209,11 +242,14 @@ def reservations(seen: Seen) -> Answer:
     return unknown("no GPU node is labelled as reserved capacity; contracts and owned machines are not visible")
 
 
+@COST.item(
+    "quotas of namespaces for chargeback",
+    "fairlead tenant create NAME binds namespaces to a queue and gives them quotas (docs/tenants.md); the bill: fairlead cost --by namespace",
+    RESOURCE_QUOTAS,
+    NAMESPACES,
+    given=namespaces,
+)
 def chargeback(seen: Seen) -> Answer:
-    if gap := seen.gap(RESOURCE_QUOTAS, NAMESPACES):
-        return unknown(gap)
-    if answer := namespaces(seen):
-        return answer
     labels = {values.name(each): values.labels_of(each) for each in seen.items(NAMESPACES)}
     open_ = [
         namespace
@@ -225,77 +261,3 @@ def chargeback(seen: Seen) -> Answer:
     return passed(
         f"all {len(seen.gpu_namespaces)} namespaces with GPU work have a quota of GPUs, or are bound to a queue"
     )
-
-
-GROUP = Group(
-    key="monitoring",
-    title="Monitoring",
-    items=(
-        Item(
-            key="scrape-interval",
-            title="Prometheus scrapes GPU metrics every 30 s",
-            fix="helm upgrade with monitoring.enabled=true and monitoring.serviceMonitor.interval=30s (docs/monitoring.md)",
-            check=scrapes,
-        ),
-        Item(
-            key="dashboards",
-            title="dashboards of utilisation, temperature, memory and NVLink",
-            fix="helm upgrade with monitoring.enabled=true, or import manifests/chart/files/dashboards (docs/dashboards.md)",
-            check=dashboards,
-        ),
-        Item(
-            key="alerts",
-            title="alerts for temperature, underutilisation, memory leaks and NCCL hangs",
-            fix="helm upgrade with monitoring.enabled=true, or load manifests/chart/files/rules.yaml (docs/monitoring.md)",
-            check=alerts,
-        ),
-        Item(
-            key="cost-tracking",
-            title="cost tracking with attribution of idle time",
-            fix="a price on each Flavor (docs/queues.md), and a ledger that is kept (docs/cost.md)",
-            check=cost_tracking,
-        ),
-        Item(
-            key="queue-metrics",
-            title="metrics of queues: pending workloads and admission wait",
-            fix="helm upgrade with monitoring.enabled=true; fairlead_queue_wait_seconds and others are in docs/metrics.md",
-            check=queue_metrics,
-        ),
-    ),
-)
-COST = Group(
-    key="cost",
-    title="Cost",
-    items=(
-        Item(
-            key="utilisation",
-            title="targets: 65 to 85 % of the fleet in use, over 80 % of memory in each pod",
-            fix="fairlead cost --by queue and the dashboard of GPUs by holder say which gangs idle; `idle` of a Queue acts on them (docs/queues.md)",
-            check=utilisation,
-        ),
-        Item(
-            key="idle-alerts",
-            title="alerts of idle cost",
-            fix="the alert FairleadGPUUnderutilized (monitoring.enabled=true), or `idle` of a Queue (docs/queues.md)",
-            check=idle_alerts,
-        ),
-        Item(
-            key="spot-interruptions",
-            title="a spot strategy with handling of interruptions",
-            fix="install your provider's termination handler; Fairlead reads its taints (docs/moves.md)",
-            check=interruptions,
-        ),
-        Item(
-            key="reservations",
-            title="reservations for the baseline",
-            fix="reserve with your provider what the queues deserve together",
-            check=reservations,
-        ),
-        Item(
-            key="chargeback",
-            title="quotas of namespaces for chargeback",
-            fix="fairlead tenant create NAME binds namespaces to a queue and gives them quotas (docs/tenants.md); the bill: fairlead cost --by namespace",
-            check=chargeback,
-        ),
-    ),
-)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fairlead.api import names
 from fairlead.cli.health import values
-from fairlead.cli.health.readiness.kinds import CSI_DRIVERS
-from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, never, passed, unknown
+from fairlead.cli.health.readiness.model import CSI_DRIVERS, Answer, Group, failed, passed, unknown
 from fairlead.cli.health.readiness.scheduling import SAVES, namespaces
 from fairlead.cli.health.seen import Seen
 from fairlead.kube.resources import (
@@ -23,11 +22,16 @@ _OBJECT_STORES = ("s3", "gcsfuse", "blob.csi.azure", "cosi", "juicefs", "alluxio
 _BY_HAND = "no API shows it"
 
 
+SECURITY = Group("security")
+
+
+@SECURITY.item(
+    "Pod Security restricted on GPU namespaces",
+    f"kubectl label namespace NAMESPACE {ENFORCE}=restricted, or fairlead tenant create NAME (docs/tenants.md)",
+    NAMESPACES,
+    given=namespaces,
+)
 def pod_security(seen: Seen) -> Answer:
-    if gap := seen.gap(NAMESPACES):
-        return unknown(gap)
-    if answer := namespaces(seen):
-        return answer
     levels = {values.name(each): values.labels_of(each).get(ENFORCE) for each in seen.items(NAMESPACES)}
     open_ = [
         f"{each} ({levels.get(each) or 'no level'})" for each in seen.gpu_namespaces if levels.get(each) != "restricted"
@@ -39,11 +43,13 @@ def pod_security(seen: Seen) -> Answer:
     return passed(f"restricted is enforced in all {len(seen.gpu_namespaces)} namespaces with GPU work")
 
 
+@SECURITY.item(
+    "NetworkPolicies isolate tenants and restrict egress",
+    "fairlead tenant create NAME makes them (docs/tenants.md)",
+    NETWORK_POLICIES,
+    given=namespaces,
+)
 def network_policies(seen: Seen) -> Answer:
-    if gap := seen.gap(NETWORK_POLICIES):
-        return unknown(gap)
-    if answer := namespaces(seen):
-        return answer
     kept: dict[str, set[str]] = {}
     for each in seen.items(NETWORK_POLICIES):
         if not values.mapping(each, "spec", "podSelector"):  # of all pods
@@ -56,9 +62,28 @@ def network_policies(seen: Seen) -> Answer:
     return passed(f"ingress and egress are restricted in all {len(seen.gpu_namespaces)} namespaces with GPU work")
 
 
+SECURITY.by_hand(
+    "udev",
+    "device permissions by udev rules on hosts",
+    "on each GPU node: ls -l /dev/nvidia*; keep them from users by NVreg_DeviceFileMode, or by udev rules",
+    f"{_BY_HAND}: it is on the hosts",
+)
+
+
+SECURITY.by_hand(
+    "driver-updates",
+    "driver updates validated in staging",
+    "update one node of a pool of its own first, and run: fairlead smoke NODE",
+    f"{_BY_HAND}: it is a way of working",
+)
+
+
+@SECURITY.item(
+    "admission control of requests = limits, tolerations and affinity",
+    "kubectl apply -f requests-equal-limits.yaml, gpu-tolerations.yaml and gpu-node-affinity.yaml of manifests/policies (docs/webhook.md)",
+    TENANCY_POLICIES,
+)
 def admission(seen: Seen) -> Answer:
-    if gap := seen.gap(TENANCY_POLICIES):
-        return unknown(gap)
     enforced = [each for each in seen.items(TENANCY_POLICIES) if values.text(each, "spec", "mode") in {"", "Enforce"}]
     wanted = {
         "requests = limits": any(values.text(each, "spec", "resourceRequests") == "EqualLimits" for each in enforced),
@@ -74,9 +99,12 @@ def admission(seen: Seen) -> Answer:
     return failed(f"no TenancyPolicy enforces {', '.join(missing)}")
 
 
-def isolation(seen: Seen) -> Answer:
-    if gap := seen.gap(TENANCY_POLICIES):
-        return unknown(gap)
+@SECURITY.item(
+    "MIG where tenants need hardware isolation",
+    "isolation: Hardware in a TenancyPolicy of these namespaces (manifests/policies/production-isolation.yaml)",
+    TENANCY_POLICIES,
+)
+def mig_isolation(seen: Seen) -> Answer:
     found = [
         values.name(each)
         for each in seen.items(TENANCY_POLICIES)
@@ -87,11 +115,16 @@ def isolation(seen: Seen) -> Answer:
     return unknown("no TenancyPolicy has isolation: Hardware; whether a tenant needs it, no API shows")
 
 
+STORAGE = Group("storage")
+
+
+@STORAGE.item(
+    "shared PersistentVolumeClaims for datasets",
+    "a PersistentVolumeClaim with accessModes ReadOnlyMany or ReadWriteMany in the namespace",
+    PERSISTENT_VOLUME_CLAIMS,
+    given=namespaces,
+)
 def shared_volumes(seen: Seen) -> Answer:
-    if gap := seen.gap(PERSISTENT_VOLUME_CLAIMS):
-        return unknown(gap)
-    if answer := namespaces(seen):
-        return answer
     found = [
         values.key(each)
         for each in seen.items(PERSISTENT_VOLUME_CLAIMS)
@@ -104,6 +137,10 @@ def shared_volumes(seen: Seen) -> Answer:
     return passed(f"shared: {values.some(found)}")
 
 
+@STORAGE.item(
+    "object storage for checkpoints and models",
+    "write checkpoints to S3, GCS or the like, by its API or by a CSI driver",
+)
 def object_storage(seen: Seen) -> Answer:
     if seen.serves("objectstorage.k8s.io"):
         return passed("objectstorage.k8s.io is served")
@@ -119,18 +156,44 @@ def object_storage(seen: Seen) -> Answer:
     return unknown("no CSI driver of object storage; what programs reach by its own API is not visible")
 
 
+STORAGE.by_hand(
+    "storage-bandwidth",
+    "over 10 Gbit/s between object storage and GPU nodes",
+    "measure on a GPU node, for example: rclone copy --progress of a file of 100 GB, or s5cmd cp",
+    f"{_BY_HAND}: bandwidth is measured",
+)
+
+
+STORAGE.by_hand(
+    "streaming",
+    "streaming data loaders",
+    "read shards while training, with WebDataset, MosaicML Streaming or tf.data",
+    f"{_BY_HAND}: it is in the training code",
+)
+
+
+MLOPS = Group("mlops")
+
+
+@MLOPS.item(
+    "Kubeflow Pipelines or Argo Workflows",
+    "install one of them; their pods take claims or nvidia.com/gpu limits (docs/migration.md)",
+)
 def pipelines(seen: Seen) -> Answer:
     return _installed(seen, {"Kubeflow Pipelines": "pipelines.kubeflow.org", "Argo Workflows": "workflows.argoproj.io"})
 
 
+@MLOPS.item("Tekton, if you use GitOps", "install Tekton, if you build images in the cluster")
 def tekton(seen: Seen) -> Answer:
     return _installed(seen, {"Tekton": "tekton.dev"}, only="with GitOps, which no API shows")
 
 
+@MLOPS.item("KServe or Seldon", "install one of them")
 def serving(seen: Seen) -> Answer:
     return _installed(seen, {"KServe": "serving.kserve.io", "Seldon": "machinelearning.seldon.io"})
 
 
+@MLOPS.item("Argo CD, if you use GitOps", "install Argo CD or Flux")
 def argo_cd(seen: Seen) -> Answer:
     return _installed(
         seen,
@@ -150,9 +213,13 @@ def _installed(seen: Seen, systems: dict[str, str], *, only: str = "") -> Answer
     return unknown(f"{missing}; it is needed {only}") if only else failed(missing)
 
 
+@MLOPS.item(
+    "checkpointing in training code",
+    'save work before the end of its grace, and say so: fairlead.dev/checkpoint-grace: "5m", fairlead.dev/checkpointed-at (docs/moves.md)',
+    PODS,
+    GANGS,
+)
 def checkpoints(seen: Seen) -> Answer:
-    if gap := seen.gap(PODS, GANGS):
-        return unknown(gap)
     large = {
         (values.namespace(each), values.name(each))
         for each in seen.items(GANGS)
@@ -173,9 +240,28 @@ def checkpoints(seen: Seen) -> Answer:
     return passed(f"all {len(large)} running gangs of several pods say that they save their work")
 
 
+VALIDATION = Group("validation")
+
+
+VALIDATION.by_hand(
+    "smoke", "a smoke test of the GPUs", "fairlead smoke NODE, for each GPU node", "nothing is kept of a test; run it"
+)
+
+
+VALIDATION.by_hand(
+    "all-reduce",
+    "NCCL's all-reduce at the expected bandwidth",
+    "fairlead smoke NODE --together --image IMAGE-WITH-NCCL-TESTS",
+    "nothing is kept of a test; run it",
+)
+
+
+@VALIDATION.item(
+    "a training job on one node and on several",
+    "kubectl apply -f examples/02-indexed-job, then one whose gang needs more GPUs than a node has",
+    GANGS,
+)
 def training(seen: Seen) -> Answer:
-    if gap := seen.gap(GANGS):
-        return unknown(gap)
     done = [each for each in seen.items(GANGS) if values.text(each, "status", "phase") in {"Running", "Finished"}]
     one = any(len(values.sequence(each, "status", "nodes")) == 1 for each in done)
     several = any(len(values.sequence(each, "status", "nodes")) > 1 for each in done)
@@ -191,143 +277,25 @@ def training(seen: Seen) -> Answer:
     return unknown(f"gangs that run or have finished now: {missing}; a Gang goes with its last pod")
 
 
-SECURITY = Group(
-    key="security",
-    title="Security",
-    items=(
-        Item(
-            key="pod-security",
-            title="Pod Security restricted on GPU namespaces",
-            fix=f"kubectl label namespace NAMESPACE {ENFORCE}=restricted, or fairlead tenant create NAME (docs/tenants.md)",
-            check=pod_security,
-        ),
-        Item(
-            key="network-policies",
-            title="NetworkPolicies isolate tenants and restrict egress",
-            fix="fairlead tenant create NAME makes them (docs/tenants.md)",
-            check=network_policies,
-        ),
-        Item(
-            key="udev",
-            title="device permissions by udev rules on hosts",
-            fix="on each GPU node: ls -l /dev/nvidia*; keep them from users by NVreg_DeviceFileMode, or by udev rules",
-            check=never(f"{_BY_HAND}: it is on the hosts"),
-        ),
-        Item(
-            key="driver-updates",
-            title="driver updates validated in staging",
-            fix="update one node of a pool of its own first, and run: fairlead smoke NODE",
-            check=never(f"{_BY_HAND}: it is a way of working"),
-        ),
-        Item(
-            key="admission",
-            title="admission control of requests = limits, tolerations and affinity",
-            fix="kubectl apply -f requests-equal-limits.yaml, gpu-tolerations.yaml and gpu-node-affinity.yaml of manifests/policies (docs/webhook.md)",
-            check=admission,
-        ),
-        Item(
-            key="mig-isolation",
-            title="MIG where tenants need hardware isolation",
-            fix="isolation: Hardware in a TenancyPolicy of these namespaces (manifests/policies/production-isolation.yaml)",
-            check=isolation,
-        ),
-    ),
+VALIDATION.by_hand(
+    "load-test",
+    "a load test of inference, with its p99",
+    "run one against the service, for example with vllm bench serve or k6, and write down its p99",
+    "nothing is kept of a test; run it",
 )
-STORAGE = Group(
-    key="storage",
-    title="Storage and network",
-    items=(
-        Item(
-            key="shared-volumes",
-            title="shared PersistentVolumeClaims for datasets",
-            fix="a PersistentVolumeClaim with accessModes ReadOnlyMany or ReadWriteMany in the namespace",
-            check=shared_volumes,
-        ),
-        Item(
-            key="object-storage",
-            title="object storage for checkpoints and models",
-            fix="write checkpoints to S3, GCS or the like, by its API or by a CSI driver",
-            check=object_storage,
-        ),
-        Item(
-            key="storage-bandwidth",
-            title="over 10 Gbit/s between object storage and GPU nodes",
-            fix="measure on a GPU node, for example: rclone copy --progress of a file of 100 GB, or s5cmd cp",
-            check=never(f"{_BY_HAND}: bandwidth is measured"),
-        ),
-        Item(
-            key="streaming",
-            title="streaming data loaders",
-            fix="read shards while training, with WebDataset, MosaicML Streaming or tf.data",
-            check=never(f"{_BY_HAND}: it is in the training code"),
-        ),
-    ),
+
+
+VALIDATION.by_hand(
+    "interruption",
+    "a spot interruption from which training resumes",
+    "taint a node as its provider would (docs/moves.md), and see that the gang resumes from its checkpoint",
+    "nothing is kept of a test; run it",
 )
-MLOPS = Group(
-    key="mlops",
-    title="MLOps",
-    items=(
-        Item(
-            key="pipelines",
-            title="Kubeflow Pipelines or Argo Workflows",
-            fix="install one of them; their pods take claims or nvidia.com/gpu limits (docs/migration.md)",
-            check=pipelines,
-        ),
-        Item(
-            key="tekton",
-            title="Tekton, if you use GitOps",
-            fix="install Tekton, if you build images in the cluster",
-            check=tekton,
-        ),
-        Item(key="serving", title="KServe or Seldon", fix="install one of them", check=serving),
-        Item(key="argo-cd", title="Argo CD, if you use GitOps", fix="install Argo CD or Flux", check=argo_cd),
-        Item(
-            key="checkpoints",
-            title="checkpointing in training code",
-            fix='save work before the end of its grace, and say so: fairlead.dev/checkpoint-grace: "5m", fairlead.dev/checkpointed-at (docs/moves.md)',
-            check=checkpoints,
-        ),
-    ),
-)
-VALIDATION = Group(
-    key="validation",
-    title="Validation",
-    items=(
-        Item(
-            key="smoke",
-            title="a smoke test of the GPUs",
-            fix="fairlead smoke NODE, for each GPU node",
-            check=never("nothing is kept of a test; run it"),
-        ),
-        Item(
-            key="all-reduce",
-            title="NCCL's all-reduce at the expected bandwidth",
-            fix="fairlead smoke NODE --together --image IMAGE-WITH-NCCL-TESTS",
-            check=never("nothing is kept of a test; run it"),
-        ),
-        Item(
-            key="training",
-            title="a training job on one node and on several",
-            fix="kubectl apply -f examples/02-indexed-job, then one whose gang needs more GPUs than a node has",
-            check=training,
-        ),
-        Item(
-            key="load-test",
-            title="a load test of inference, with its p99",
-            fix="run one against the service, for example with vllm bench serve or k6, and write down its p99",
-            check=never("nothing is kept of a test; run it"),
-        ),
-        Item(
-            key="interruption",
-            title="a spot interruption from which training resumes",
-            fix="taint a node as its provider would (docs/moves.md), and see that the gang resumes from its checkpoint",
-            check=never("nothing is kept of a test; run it"),
-        ),
-        Item(
-            key="scale-up",
-            title="scaling from 0 to N nodes in under 5 minutes",
-            fix="scale an empty pool by a job that needs it, and take the time until its gang runs: kubectl get gang -w",
-            check=never("nothing is kept of a test; run it"),
-        ),
-    ),
+
+
+VALIDATION.by_hand(
+    "scale-up",
+    "scaling from 0 to N nodes in under 5 minutes",
+    "scale an empty pool by a job that needs it, and take the time until its gang runs: kubectl get gang -w",
+    "nothing is kept of a test; run it",
 )

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from fairlead.api import capacity_types, names
 from fairlead.cli.health import values
-from fairlead.cli.health.doctor.platform import is_over
+from fairlead.cli.health.doctor.programs import is_over
 from fairlead.cli.health.readiness.infrastructure import gpu_nodes
-from fairlead.cli.health.readiness.kinds import AUTOSCALERS, NODE_POOLS, SCALED_OBJECTS
-from fairlead.cli.health.readiness.model import Answer, Group, Item, failed, passed, unknown
-from fairlead.cli.health.seen import Seen, attribute, devices_of, in_all, node_of
-from fairlead.kube.resources import (
-    DEPLOYMENTS,
-    GANGS,
-    LEASES,
-    PODS,
-    PRIORITY_CLASSES,
-    QUEUES,
-    RESOURCE_QUOTAS,
-    Raw,
+from fairlead.cli.health.readiness.model import (
+    AUTOSCALERS,
+    NODE_POOLS,
+    SCALED_OBJECTS,
+    Answer,
+    Group,
+    failed,
+    passed,
+    unknown,
 )
+from fairlead.cli.health.seen import Seen, attribute, devices_of, in_all, node_of
+from fairlead.kube.resources import DEPLOYMENTS, GANGS, LEASES, PODS, PRIORITY_CLASSES, QUEUES, RESOURCE_QUOTAS, Raw
 
 TAINT = "nvidia.com/gpu"
 BANDS = 3
@@ -32,98 +31,6 @@ _QUOTA = {
     "storage": ("requests.storage", "persistentvolumeclaims"),
 }
 """What a ResourceQuota says something of, by the beginning or the end of its keys."""
-
-
-def system(seen: Seen) -> Answer:
-    lease = seen.one(LEASES, names.CONTROLLER_ACCOUNT, names.NAMESPACE)
-    if seen.serves(names.API_GROUP) and lease is not None and not is_over(seen, lease):
-        return passed("Fairlead's controller leads")
-    others = [
-        name for name, group in (("Kueue", names.KUEUE_API), ("Volcano", "scheduling.volcano.sh")) if seen.serves(group)
-    ]
-    if others:
-        return passed(f"{' and '.join(others)} is installed")
-    if seen.groups is None:
-        return unknown(seen.groups_gap)
-    if gap := seen.gap(LEASES):
-        return unknown(f"whether Fairlead's controller leads: {gap}")
-    return failed("no Fairlead controller leads, and neither Kueue nor Volcano is installed")
-
-
-def queues(seen: Seen) -> Answer:
-    if gap := seen.gap(QUEUES):
-        return unknown(gap)
-    found = seen.items(QUEUES)
-    if not found and seen.serves(names.KUEUE_API):
-        return unknown("Kueue is installed, whose quotas are not read; `fairlead import --from kueue` shows them")
-    if not found:
-        return failed("there is no Queue")
-    entries = [entry for each in found for entry in values.objects(each, "spec", "flavors")]
-    lacks = []
-    if not any(values.amount(entry, "deserved") for entry in entries):
-        lacks.append("none deserves anything")
-    if not any(entry.get("limit") is not None or entry.get("borrowingLimit") is not None for entry in entries):
-        lacks.append("none bounds what it borrows (limit or borrowingLimit)")
-    if all(values.text(each, "spec", "preemption") == "Never" for each in found):
-        lacks.append("none may preempt")
-    if lacks:
-        return failed(f"{len(found)} queues: {', '.join(lacks)}")
-    return passed(f"{len(found)} queues, with deserved shares, bounds of borrowing and preemption")
-
-
-def priorities(seen: Seen) -> Answer:
-    if gap := seen.gap(PRIORITY_CLASSES):
-        return unknown(gap)
-    own = {
-        values.name(each): values.integer(each, "value")
-        for each in seen.items(PRIORITY_CLASSES)
-        if not values.name(each).startswith("system-")
-    }
-    if len(set(own.values())) < BANDS:
-        return failed(
-            f"PriorityClasses with different values: {len(set(own.values()))} ({values.some(own) or 'none'}), and three are needed"
-        )
-    return passed(f"{len(own)} PriorityClasses: {values.some(own)}")
-
-
-def mig_profiles(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
-    capable = {
-        node_of(each)
-        for each in seen.slices
-        if any(attribute(device, "migCapable") is True for device in devices_of(each))
-    }
-    cut = {
-        node_of(each) for each in seen.slices if any(attribute(device, "type") == "mig" for device in devices_of(each))
-    }
-    nodes = [
-        node
-        for node in seen.gpu_nodes
-        if values.name(node) in capable or values.labels_of(node).get("nvidia.com/mig.capable") == "true"
-    ]
-    if not nodes:
-        return unknown("no GPU node says that its GPUs can be cut")
-    open_ = [node for node in nodes if names.MIG_CONFIG not in values.labels_of(node) and values.name(node) not in cut]
-    if open_:
-        return failed(f"{in_all(open_)}: GPUs can be cut, and neither a layout nor dynamic MIG is chosen")
-    return passed(f"all {len(nodes)} nodes whose GPUs can be cut have a layout ({names.MIG_CONFIG}) or MIG devices")
-
-
-def taints(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
-    bare = [
-        node
-        for node in seen.gpu_nodes
-        if not any(
-            taint.get("key") == TAINT and values.text(taint, "effect") in {"NoSchedule", "NoExecute"}
-            for taint in values.objects(node, "spec", "taints")
-        )
-    ]
-    if bare:
-        return failed(f"{len(bare)} of {len(seen.gpu_nodes)} GPU nodes have no taint {TAINT}: {in_all(bare)}")
-    return passed(f"all {len(seen.gpu_nodes)} GPU nodes have the taint {TAINT}")
 
 
 def quota_keys(seen: Seen, namespace: str) -> set[str]:
@@ -148,11 +55,138 @@ def namespaces(seen: Seen) -> Answer | None:
     return None if seen.gpu_namespaces else unknown("no namespace has GPU work or a tenant's label")
 
 
+def spot_nodes(seen: Seen) -> list[Raw]:
+    """GPU nodes that a provider may take back."""
+    return [
+        node
+        for node in seen.gpu_nodes
+        if capacity_types.capacity_type(_texts(values.labels_of(node))) == "spot"
+        or values.labels_of(node).get(AKS_SPOT) == "spot"
+    ]
+
+
+SAVES = (names.CHECKPOINT_GRACE, names.CHECKPOINTED_AT, names.MOVABLE)
+"""Annotations by which a workload says that it saves its work."""
+
+
+SCHEDULING = Group("scheduling")
+
+
+@SCHEDULING.item(
+    "a queueing and gang system: Fairlead, Kueue or Volcano",
+    "fairlead doctor says why no controller leads; to install: docs/install.md",
+)
+def queueing_system(seen: Seen) -> Answer:
+    lease = seen.one(LEASES, names.CONTROLLER_ACCOUNT, names.NAMESPACE)
+    if seen.serves(names.API_GROUP) and lease is not None and not is_over(seen, lease):
+        return passed("Fairlead's controller leads")
+    others = [
+        name for name, group in (("Kueue", names.KUEUE_API), ("Volcano", "scheduling.volcano.sh")) if seen.serves(group)
+    ]
+    if others:
+        return passed(f"{' and '.join(others)} is installed")
+    if seen.groups is None:
+        return unknown(seen.groups_gap)
+    if gap := seen.gap(LEASES):
+        return unknown(f"whether Fairlead's controller leads: {gap}")
+    return failed("no Fairlead controller leads, and neither Kueue nor Volcano is installed")
+
+
+@SCHEDULING.item(
+    "queues with quotas, borrowing and preemption",
+    "kubectl apply -f examples/00-queues, or fairlead tenant create NAME --deserved FLAVOR=N --limit FLAVOR=N (docs/queues.md)",
+    QUEUES,
+)
+def queues(seen: Seen) -> Answer:
+    found = seen.items(QUEUES)
+    if not found and seen.serves(names.KUEUE_API):
+        return unknown("Kueue is installed, whose quotas are not read; `fairlead import --from kueue` shows them")
+    if not found:
+        return failed("there is no Queue")
+    entries = [entry for each in found for entry in values.objects(each, "spec", "flavors")]
+    lacks = []
+    if not any(values.amount(entry, "deserved") for entry in entries):
+        lacks.append("none deserves anything")
+    if not any(entry.get("limit") is not None or entry.get("borrowingLimit") is not None for entry in entries):
+        lacks.append("none bounds what it borrows (limit or borrowingLimit)")
+    if all(values.text(each, "spec", "preemption") == "Never" for each in found):
+        lacks.append("none may preempt")
+    if lacks:
+        return failed(f"{len(found)} queues: {', '.join(lacks)}")
+    return passed(f"{len(found)} queues, with deserved shares, bounds of borrowing and preemption")
+
+
+@SCHEDULING.item(
+    "priority classes for production, research and batch",
+    "fairlead tenant create NAME makes fairlead-low, -normal and -high (docs/tenants.md)",
+    PRIORITY_CLASSES,
+)
+def priority_classes(seen: Seen) -> Answer:
+    own = {
+        values.name(each): values.integer(each, "value")
+        for each in seen.items(PRIORITY_CLASSES)
+        if not values.name(each).startswith("system-")
+    }
+    if len(set(own.values())) < BANDS:
+        return failed(
+            f"PriorityClasses with different values: {len(set(own.values()))} ({values.some(own) or 'none'}), and three are needed"
+        )
+    return passed(f"{len(own)} PriorityClasses: {values.some(own)}")
+
+
+@SCHEDULING.item(
+    "MIG profiles chosen for each pool",
+    "label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/mig-layouts.md)",
+    given=gpu_nodes,
+)
+def mig_profiles(seen: Seen) -> Answer:
+    capable = {
+        node_of(each)
+        for each in seen.slices
+        if any(attribute(device, "migCapable") is True for device in devices_of(each))
+    }
+    cut = {
+        node_of(each) for each in seen.slices if any(attribute(device, "type") == "mig" for device in devices_of(each))
+    }
+    nodes = [
+        node
+        for node in seen.gpu_nodes
+        if values.name(node) in capable or values.labels_of(node).get("nvidia.com/mig.capable") == "true"
+    ]
+    if not nodes:
+        return unknown("no GPU node says that its GPUs can be cut")
+    open_ = [node for node in nodes if names.MIG_CONFIG not in values.labels_of(node) and values.name(node) not in cut]
+    if open_:
+        return failed(f"{in_all(open_)}: GPUs can be cut, and neither a layout nor dynamic MIG is chosen")
+    return passed(f"all {len(nodes)} nodes whose GPUs can be cut have a layout ({names.MIG_CONFIG}) or MIG devices")
+
+
+@SCHEDULING.item(
+    "GPU pools tainted nvidia.com/gpu=present:NoSchedule",
+    "kubectl taint node NODE nvidia.com/gpu=present:NoSchedule, and kubectl apply -f manifests/policies/gpu-tolerations.yaml, so that pods with devices tolerate it",
+    given=gpu_nodes,
+)
+def taints(seen: Seen) -> Answer:
+    bare = [
+        node
+        for node in seen.gpu_nodes
+        if not any(
+            taint.get("key") == TAINT and values.text(taint, "effect") in {"NoSchedule", "NoExecute"}
+            for taint in values.objects(node, "spec", "taints")
+        )
+    ]
+    if bare:
+        return failed(f"{len(bare)} of {len(seen.gpu_nodes)} GPU nodes have no taint {TAINT}: {in_all(bare)}")
+    return passed(f"all {len(seen.gpu_nodes)} GPU nodes have the taint {TAINT}")
+
+
+@SCHEDULING.item(
+    "ResourceQuotas of GPUs, CPU, memory and storage in each namespace",
+    "fairlead tenant create NAME --gpus CLASS=N --cpu N --memory N, and requests.storage in a ResourceQuota of your own (docs/tenants.md)",
+    RESOURCE_QUOTAS,
+    given=namespaces,
+)
 def resource_quotas(seen: Seen) -> Answer:
-    if gap := seen.gap(RESOURCE_QUOTAS):
-        return unknown(gap)
-    if answer := namespaces(seen):
-        return answer
     lacking = {}
     for namespace in seen.gpu_namespaces:
         keys = quota_keys(seen, namespace)
@@ -167,9 +201,15 @@ def resource_quotas(seen: Seen) -> Answer:
     )
 
 
+AUTOSCALING = Group("autoscaling")
+
+
+@AUTOSCALING.item(
+    "Cluster Autoscaler on GPU pools, with sensible delays of its scale-down",
+    "--scale-down-unneeded-time=10m --scale-down-delay-after-add=10m; of a managed one see the provider's settings",
+    DEPLOYMENTS,
+)
 def cluster_autoscaler(seen: Seen) -> Answer:
-    if gap := seen.gap(DEPLOYMENTS):
-        return unknown(gap)
     found = seen.workloads("cluster-autoscaler")
     if not found:
         return unknown("no Cluster Autoscaler runs as a Deployment here; a provider's runs outside of the cluster")
@@ -200,6 +240,10 @@ def _seconds(text: str) -> float | None:
         return None
 
 
+@AUTOSCALING.item(
+    "Karpenter NodePools with GPU requirements, if it is used",
+    "a NodePool with a requirement such as karpenter.k8s.aws/instance-gpu-name; Karpenter 1.14 does not count claims (--ignore-dra-requests)",
+)
 def karpenter(seen: Seen) -> Answer:
     if seen.serves("karpenter.sh") is False:
         return unknown("Karpenter is not used here")
@@ -220,27 +264,16 @@ def _for_gpus(pool: Raw) -> bool:
     return any("gpu" in key or key.startswith("nvidia.com/") for key in keys)
 
 
-def spot_nodes(seen: Seen) -> list[Raw]:
-    """GPU nodes that a provider may take back."""
-    return [
-        node
-        for node in seen.gpu_nodes
-        if capacity_types.capacity_type(_texts(values.labels_of(node))) == "spot"
-        or values.labels_of(node).get(AKS_SPOT) == "spot"
-    ]
-
-
 def _texts(labels: dict[str, object]) -> dict[str, str]:
     return {key: label for key, label in labels.items() if isinstance(label, str)}
 
 
-SAVES = (names.CHECKPOINT_GRACE, names.CHECKPOINTED_AT, names.MOVABLE)
-"""Annotations by which a workload says that it saves its work."""
-
-
+@AUTOSCALING.item(
+    "spot capacity for training, with checkpointing",
+    'save work, and say so on the pods: fairlead.dev/movable: "true", fairlead.dev/checkpointed-at (docs/moves.md)',
+    given=gpu_nodes,
+)
 def spot(seen: Seen) -> Answer:
-    if answer := gpu_nodes(seen):
-        return answer
     nodes = {values.name(node) for node in spot_nodes(seen)}
     if not nodes:
         return unknown("no GPU node is labelled as spot capacity")
@@ -257,6 +290,10 @@ def spot(seen: Seen) -> Answer:
     return passed(f"all {len(pods)} pods on {len(nodes)} spot nodes say that they save their work")
 
 
+@AUTOSCALING.item(
+    "HorizontalPodAutoscaler on GPU utilisation, through an adapter",
+    "install prometheus-adapter or KEDA, and scale inference on fairlead_driver_gpu_utilization_percent (docs/metrics.md)",
+)
 def hpa(seen: Seen) -> Answer:
     if seen.groups is None:
         return unknown(seen.groups_gap)
@@ -283,6 +320,9 @@ def _of_gpus(metric: str) -> bool:
     return any(word in metric.lower() for word in ("gpu", "dcgm", "fairlead"))
 
 
+@AUTOSCALING.item(
+    "KEDA on the depth of queues, if inference reads queues", "a ScaledObject with a trigger of your queue"
+)
 def keda(seen: Seen) -> Answer:
     if seen.serves("keda.sh") is False:
         return unknown("KEDA is not used here")
@@ -296,83 +336,3 @@ def keda(seen: Seen) -> Answer:
     if not on_queues:
         return failed("KEDA is installed, and no ScaledObject has a trigger of a queue or a metric")
     return passed(f"ScaledObjects: {values.some(on_queues)}")
-
-
-GROUP = Group(
-    key="scheduling",
-    title="Scheduling and resources",
-    items=(
-        Item(
-            key="queueing-system",
-            title="a queueing and gang system: Fairlead, Kueue or Volcano",
-            fix="fairlead doctor says why no controller leads; to install: docs/install.md",
-            check=system,
-        ),
-        Item(
-            key="queues",
-            title="queues with quotas, borrowing and preemption",
-            fix="kubectl apply -f examples/00-queues, or fairlead tenant create NAME --deserved FLAVOR=N --limit FLAVOR=N (docs/queues.md)",
-            check=queues,
-        ),
-        Item(
-            key="priority-classes",
-            title="priority classes for production, research and batch",
-            fix="fairlead tenant create NAME makes fairlead-low, -normal and -high (docs/tenants.md)",
-            check=priorities,
-        ),
-        Item(
-            key="mig-profiles",
-            title="MIG profiles chosen for each pool",
-            fix="label nodes nvidia.com/mig.config=LAYOUT with driver.migLayouts, all-disabled where they stay whole, or install with dynamicMig (docs/driver.md)",
-            check=mig_profiles,
-        ),
-        Item(
-            key="taints",
-            title="GPU pools tainted nvidia.com/gpu=present:NoSchedule",
-            fix="kubectl taint node NODE nvidia.com/gpu=present:NoSchedule, and kubectl apply -f manifests/policies/gpu-tolerations.yaml, so that pods with devices tolerate it",
-            check=taints,
-        ),
-        Item(
-            key="resource-quotas",
-            title="ResourceQuotas of GPUs, CPU, memory and storage in each namespace",
-            fix="fairlead tenant create NAME --gpus CLASS=N --cpu N --memory N, and requests.storage in a ResourceQuota of your own (docs/tenants.md)",
-            check=resource_quotas,
-        ),
-    ),
-)
-AUTOSCALING = Group(
-    key="autoscaling",
-    title="Autoscaling",
-    items=(
-        Item(
-            key="cluster-autoscaler",
-            title="Cluster Autoscaler on GPU pools, with sensible delays of its scale-down",
-            fix="--scale-down-unneeded-time=10m --scale-down-delay-after-add=10m; of a managed one see the provider's settings",
-            check=cluster_autoscaler,
-        ),
-        Item(
-            key="karpenter",
-            title="Karpenter NodePools with GPU requirements, if it is used",
-            fix="a NodePool with a requirement such as karpenter.k8s.aws/instance-gpu-name; Karpenter 1.14 does not count claims (--ignore-dra-requests)",
-            check=karpenter,
-        ),
-        Item(
-            key="spot",
-            title="spot capacity for training, with checkpointing",
-            fix='save work, and say so on the pods: fairlead.dev/movable: "true", fairlead.dev/checkpointed-at (docs/moves.md)',
-            check=spot,
-        ),
-        Item(
-            key="hpa",
-            title="HorizontalPodAutoscaler on GPU utilisation, through an adapter",
-            fix="install prometheus-adapter or KEDA, and scale inference on fairlead_driver_gpu_utilization_percent (docs/metrics.md)",
-            check=hpa,
-        ),
-        Item(
-            key="keda",
-            title="KEDA on the depth of queues, if inference reads queues",
-            fix="a ScaledObject with a trigger of your queue",
-            check=keda,
-        ),
-    ),
-)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.api.hold import REASON_MAX, USER_MAX, Hold
-from fairlead.engine.queues.holds import Found
-from fairlead.engine.types import hold as engine
+from fairlead.engine.queues.limits import Found
+from fairlead.engine.types import gangs as engine
 
 __all__ = ["Found", "of_object", "of_spec"]
 

@@ -3,11 +3,19 @@
 Derived from claims and pods alone, so a new leader continues where the last one stopped. A claim reserved for a gated
 pod is the trace of an admission that began; all claims of a gang are written before its first pod is released. Hence:
 - Some members fully written, none released: undo. All written, or some released: complete, so that none runs alone.
-- Released but not bound in time, or with another scheduler than kube-scheduler not even tried: the whole gang is evicted (rolled back); a surplus member, or one that replaces another,
-  alone.
+- Released but not bound in time, or with another scheduler than kube-scheduler not even tried: the whole gang is evicted (rolled
+  back); a surplus member, or one that replaces another, alone.
 - Released but not bound, and a claim of it is being deleted: kube-scheduler binds no pod to it any more. Rolled back at once.
 - An allocation without a reservation, of which no living pod refers to the claim: orphaned, to be cleared.
 Example: of a gang of 4, the leader died after writing 3 members' claims. 0 released + 3 written < 4: undo those 3.
+
+The time in which a released pod must bind (`--gang-timeout`) counts from its claims' allocation; where no object says when that was,
+from when this process first saw the pod released. A try that fails decides nothing: the scheduler may have seen the pod without its
+gate before it saw the claim's allocation, and the next try binds it. While kube-scheduler does not run, nothing binds and nothing is
+wrong with the node, so that time does not count: a released pod keeps the PodScheduled condition of a gated one (reason
+SchedulingGated, written by the apiserver) until the scheduler tries it. A pod that names another scheduler may name one that does not
+exist, and would hold its devices forever: its time begins `UNTRIED_MAX_S` after the allocation, tried or not.
+Example: released at 0 s, scheduler back at 600 s, tried and refused at 601 s: with a timeout of 120 s rolled back at 721 s.
 Pure.
 """
 
@@ -17,10 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fairlead.api import names
-from fairlead.controller.gangs.admission import bind_clock
-from fairlead.controller.gangs.admission.bind_clock import NEVER, allocation_time, other_scheduler
-from fairlead.controller.gangs.claims.allocation_times import known_allocation_time
-from fairlead.controller.gangs.claims.allocations import allocated_node, node_of, results
+from fairlead.controller.gangs.claims.allocations import allocated_node, known_allocation_time, node_of, results
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.kube import core, resource, timestamps
@@ -63,7 +68,7 @@ Step = Complete | Undo | RollBack
 def next_step(
     gang: Gang, *, now: float, timeout_s: float, tried: Mapping[str, float], node_exists: Callable[[str], bool]
 ) -> Step | None:
-    """`tried`: of `bind_clock`."""
+    """`tried`: of `tried_at`."""
     begun = [member for member in gang.gated if member.admission_begun]
     if begun:
         return _half_written(gang, begun, now=now, timeout_s=timeout_s, node_exists=node_exists)
@@ -100,7 +105,7 @@ def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Un
     if ignored:  # no node is at fault
         why = (
             f"{len(late)} of its pods ({pods}) name scheduler {ignored!r}, which has not tried them within "
-            f"{bind_clock.UNTRIED_MAX_S + timeout_s:.0f} s: start it, or remove spec.schedulerName"
+            f"{UNTRIED_MAX_S + timeout_s:.0f} s: start it, or remove spec.schedulerName"
         )
         return _roll_back(gang, late, (), why)
     why = f"{len(late)} of its pods ({pods}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
@@ -203,3 +208,43 @@ def orphaned_allocations(
         and any(result.driver in drivers for result in results(claim))
         and not used(claim)
     ]
+
+
+NEVER = float("inf")
+UNTRIED_MAX_S = 480.0
+"""Ten minutes in all with the usual `--gang-timeout`: longer than a scheduler takes to start again."""
+
+
+def allocation_time(member: Member) -> float | None:
+    """When the last of a member's claims was allocated, unix seconds; None where that is not known of one of them, or it has none."""
+    claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
+    times = [known_allocation_time(claim, (member.pod,)) for claim in claims]
+    known = [at for at in times if at is not None]
+    return max(known) if known and len(known) == len(times) else None
+
+
+def other_scheduler(member: Member) -> str:
+    """The scheduler that the pod names; "" where that is kube-scheduler's default profile."""
+    name = member.pod.spec.scheduler_name
+    return "" if name == names.DEFAULT_SCHEDULER else name
+
+
+def tried_at(gang: Gang, before: Mapping[str, float], now: float) -> Mapping[str, float]:
+    """By pod UID, unix seconds of the first try, before it `NEVER` or, with another scheduler, when its time begins; without entry where it was tried from the start.
+
+    `before`: the last result for this gang. Where the time of its allocation is not known, a pod that was tried from the start has the
+    time of the first look.
+    """
+    tried: dict[str, float] = {}
+    for member in gang.released:
+        if member.bound:
+            continue
+        if not member.tried and other_scheduler(member):
+            allocated = allocation_time(member)
+            latest = (now if allocated is None else allocated) + UNTRIED_MAX_S
+            tried[member.uid] = min(before.get(member.uid, latest), latest)
+        elif not member.tried:
+            tried[member.uid] = NEVER
+        elif member.uid in before or allocation_time(member) is None:
+            tried[member.uid] = min(before.get(member.uid, now), now)
+    return tried

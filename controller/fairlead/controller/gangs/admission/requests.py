@@ -19,10 +19,8 @@ from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
 from fairlead.controller.gangs.claims.quotas import Classes, admission_charge
 from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.controller.gangs.membership.members import GangProblem, Member, PodClaim
-from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, PlacedMember, RefusedNode
-from fairlead.engine.types.hold import Hold
-from fairlead.engine.types.neighbours import Namespaces
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Hold, PendingMember, PlacedMember, RefusedNode
+from fairlead.engine.types.pods import Namespaces, PodNeeds
 from fairlead.engine.types.reasons import Code
 from fairlead.kube.spec_key import spec_key
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from fairlead.controller.gangs.membership.members import ANYWHERE, GangProblem, VolumeNeeds
-from fairlead.engine.types.pod_needs import milli
+from fairlead.engine.types.pods import milli
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, labels, storage
 from fairlead.kube.labels import SelectorError

@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from fairlead.engine.inventory.allocated import AllocatedClaim, AllocatedDevice
+from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.types.pods import PodNeeds
+from fairlead.engine.types.values import DeviceRef
 from fairlead.kube import core, resource
 
 HELD_S = 900.0  # after the eviction: longer than the longest back-off of a Job
@@ -55,7 +55,7 @@ def spots_of(place: Admission) -> dict[str, Spot]:
     """By UID of the pods that run now. A claim of several pods counts for the first of them."""
     devices: dict[str, list[DeviceRef]] = {}
     for claim in place.claims:
-        devices.setdefault(claim.reserved_for[0].uid, []).extend(each.device for each in claim.allocation.results)
+        devices.setdefault(claim.reserved_for[0].uid, []).extend(claim.devices)
     return {each.pod.uid: Spot(each.node, tuple(devices.get(each.pod.uid, ()))) for each in place.assignments}
 
 

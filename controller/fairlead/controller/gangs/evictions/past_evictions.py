@@ -23,7 +23,7 @@ from fairlead.controller.gangs.evictions.moved import HELD_S, Spot, read_spot
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.jobs import JobPods
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.kube import core, timestamps
 
 JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36

@@ -8,9 +8,9 @@ of the future is not believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from fairlead.api import names
 from fairlead.api.drivers import DRIVERS
@@ -107,27 +107,6 @@ def _usages(claim: resource.ResourceClaim) -> Iterable[DeviceUsage | None]:
     said = {tuple(device): usage for device, usage in usage_of(claim).items()}
     for each in _own(claim):
         yield said.get((each.driver, each.pool, each.device, each.share_id))
-
-
-def told(status: Mapping[str, Any]) -> str | None:
-    """What a Gang's status says of its idle devices; None: nothing."""
-    found = _condition(status)
-    return None if found is None else str(found.get("message", ""))
-
-
-def noticed_at(gang_object: Mapping[str, Any] | None) -> float | None:
-    """When the Gang object began to say that the gang is idle."""
-    found = _condition((gang_object or {}).get("status") or {})
-    try:
-        return None if found is None else timestamps.parse(found["lastTransitionTime"])
-    except (KeyError, ValueError, TypeError):
-        return None
-
-
-def _condition(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The one that says so, while it holds."""
-    conditions: Iterable[Mapping[str, Any]] = status.get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == CONDITION and each.get("status") == "True"), None)
 
 
 def notice(gang: Gang, span: IdleSpan, policy: IdlePolicy, now: float) -> IdleNotice | None:

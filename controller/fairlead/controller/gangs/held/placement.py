@@ -1,20 +1,26 @@
-"""Where a gang's members are, level by level: in how many domains, which ranks in which, and how far neighbouring ranks are apart.
+"""Where a gang's members are, level by level, and of which models their devices are: what its status says of its devices.
 
-Of gangs with a topology, with subgroups or with ranks. The levels are those that the gang names, outermost first, then the node.
-Pure: what nodes are labelled with is a function that the rim passes in.
+Levels are shown of gangs with a topology, with subgroups or with ranks: in how many domains its members are, which ranks in which, and
+how far neighbouring ranks are apart. They are those that the gang names, outermost first, then the node. Pure: what nodes are labelled
+with is a function that the rim passes in.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from fairlead.api import topology
+from fairlead.api.models import Models
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.models import NO_MODEL, model_of
+from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.kube import resource
 
 NODE = "kubernetes.io/hostname"
 WHERE_MAX = 16  # domains that are listed for a level
@@ -112,3 +118,31 @@ def _ranges(numbers: Sequence[int]) -> str:
     texts = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
     more = f" and {len(texts) - RANGES_MAX} more ranges" if len(texts) > RANGES_MAX else ""
     return ", ".join(texts[:RANGES_MAX]) + more
+
+
+LISTED_MAX = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldModels:
+    """`held`: devices by model, the most first."""
+
+    rule: Models
+    held: tuple[tuple[str, int], ...]
+
+    def status(self) -> dict[str, object]:
+        return {"rule": self.rule, "held": [f"{count} × {model}" for model, count in self.held[:LISTED_MAX]]}
+
+
+def held_models(claims: Iterable[resource.ResourceClaim], inventory: Inventory, rule: Models) -> HeldModels | None:
+    """None where no device has a model, or its pool is not published now."""
+    counts: Counter[str] = Counter()
+    for claim in claims:
+        allocated = AllocatedClaim.of(claim)
+        for each in allocated.devices if allocated is not None else ():
+            device = None if each.admin else inventory.device(each.ref)
+            if device is not None and (model := model_of(device)) != NO_MODEL:
+                counts[str(model)] += 1
+    if not counts:
+        return None
+    return HeldModels(rule=rule, held=tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0]))))

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.controller.gangs.admission.requests import GangRecord, endless, pending_member, placed_claims
-from fairlead.controller.gangs.claims.allocation_times import allocation_times
-from fairlead.controller.gangs.claims.allocations import held_claims, node_of, pod_ref
+from fairlead.controller.gangs.claims.allocations import allocation_times, held_claims, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.moved import unpinned
 from fairlead.controller.gangs.held.leaving import leaving_since
@@ -19,7 +18,7 @@ from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, IdleSpan, PendingMember, RunningGang, RunningMember
 from fairlead.engine.types.plan import Admission
-from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.kube import core, timestamps
 
 
@@ -29,14 +28,14 @@ class RunningContext:
 
     evicting: Collection[str] = ()  # UIDs of pods whose eviction is decided but not yet marked on them
     not_evictable: bool = False  # an eviction failed a moment ago: no victim for now
-    budgets_of: Callable[[Member], tuple[str, ...]] | None = None  # names of its PodDisruptionBudgets
-    job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
+    budgets_of: Callable[[Member], tuple[str, ...]] = lambda _: ()  # names of its PodDisruptionBudgets
+    job_deadline: Callable[[Member], float | None] = lambda _: None  # unix seconds
     bounds: Bounds = NO_BOUNDS  # of its namespace
     idle: IdleSpan | None = None  # where its queue asks for that
     models: Models | None = None  # what counts where its members say nothing; None: what its queue says
     movable: bool = False  # its queue lets gangs move that do not say so themselves
     restart_s: float | None = None  # from its admission until it ran, in this run and earlier ones
-    volumes_of: Callable[[Member], tuple[core.NodeSelector, ...] | None] | None = None  # None: not ready
+    volumes_of: Callable[[Member], tuple[core.NodeSelector, ...] | None] = lambda _: ()  # None: not ready
     running_since: float | None = None  # unix seconds: of an earlier member of this run, which was replaced since
 
 
@@ -93,7 +92,7 @@ def _relocation(
     wanted: dict[str, ClaimRequest] = {}
     for member in members:
         node = node_of(member)
-        volumes = context.volumes_of(member) if context.volumes_of is not None and member.pod.spec.volumes else ()
+        volumes = context.volumes_of(member) if member.pod.spec.volumes else ()
         if node is None or volumes is None or not member.fully_reserved or member.terminating:
             return None
         for each in member.claims:
@@ -168,7 +167,7 @@ def _running_member(
         leaving_since=leaving_since(member.pod),
         evicted_at=evicted.get(member.uid),
         done=member.pod.status.phase == "Succeeded",
-        guarded_by=context.budgets_of(member) if context.budgets_of else (),
+        guarded_by=context.budgets_of(member),
     )
 
 
@@ -176,5 +175,4 @@ def _ends_by(member: Member, context: RunningContext) -> float | None:
     """When the cluster will end this pod at the latest: by its own activeDeadlineSeconds or its Job's."""
     limit, began = member.pod.spec.active_deadline_seconds, member.pod.status.start_time
     own = timestamps.parse(began) + limit if limit is not None and began else None
-    jobs = context.job_deadline(member) if context.job_deadline else None
-    return min((end for end in (own, jobs) if end is not None), default=None)
+    return min((end for end in (own, context.job_deadline(member)) if end is not None), default=None)

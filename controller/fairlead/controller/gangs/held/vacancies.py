@@ -1,24 +1,27 @@
-"""The places of members that a running gang has lost: held for those that replace them, for a limited time.
+"""Places of pods that are gone: held for members that replace them, or awaited until the claim controller frees them. Pure.
 
-A member that fails, is evicted alone or is deleted leaves a vacancy, as long as fewer members run than have to run together.
-Its node and devices count as taken and are charged to the gang's queue, until the member that replaces it asks for a place.
-Pure; what holds them is `controller.replacements`.
+A member of a running gang that fails, is evicted alone or is deleted leaves a vacancy, as long as fewer members run than have to run
+together. Its node and devices count as taken and are charged to the gang's queue, until the member that replaces it asks for a
+place (`controller.replacements`).
+
+A claim that is still allocated though its pod is gone is a leftover: between the pod's deletion and the claim controller's write
+nothing else shows that its devices come free without an eviction, and a second gang would be evicted for the same beneficiary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from fairlead.controller.gangs.claims.allocation_times import allocated_at
-from fairlead.controller.gangs.claims.allocations import node_of, pod_ref
+from fairlead.controller.gangs.claims.allocations import allocated_at, node_of, pod_ref
 from fairlead.controller.gangs.evictions import eviction_marks
-from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.gangs import RunningGang, RunningMember
-from fairlead.kube import resource
+from fairlead.engine.types.values import PodRef
+from fairlead.kube import core, resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,3 +120,44 @@ def devices_of(vacancy: Vacancy) -> set[tuple[str, str, str]]:
 def avoided_nodes(own: Iterable[Vacancy], others: Iterable[Vacancy]) -> frozenset[str]:
     """Nodes on which places are held for other gangs only: they come last."""
     return frozenset({each.node for each in others} - {each.node for each in own})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """What one deleted pod holds until the claim controller has written. `claims` are UIDs."""
+
+    gang_id: GangId
+    queue: str | None
+    pod: PodRef
+    node: str
+    claims: tuple[str, ...]
+
+
+def leftover(
+    pod: core.Pod, claims: Iterable[resource.ResourceClaim], gang_id: GangId, queue: str | None
+) -> Leftover | None:
+    """What a pod that was deleted still holds; None where it holds nothing alone."""
+    uid = pod.metadata.uid
+    held = tuple(
+        sorted(
+            claim.metadata.uid
+            for claim in claims
+            if claim.status.allocation is not None and {user.uid for user in claim.status.reserved_for} <= {uid}
+        )
+    )
+    if not held:
+        return None
+    ref = PodRef(pod.metadata.namespace, pod.metadata.name, uid)
+    return Leftover(gang_id=gang_id, queue=queue, pod=ref, node=pod.spec.node_name, claims=held)
+
+
+def with_leftover(running: RunningGang | None, left: Leftover, labels: Mapping[str, str]) -> RunningGang:
+    """The gang as the engine sees it; `running` without the pod, None where nothing else of it runs."""
+    member = RunningMember(pod=left.pod, node=left.node, claims=left.claims, leaving=True)
+    if running is None:
+        namespace, name = left.gang_id
+        running = RunningGang(
+            namespace=namespace, name=name, uid=left.pod.uid, queue=left.queue, claims=(), namespace_labels=labels
+        )
+    claims = tuple(sorted({*running.claims, *left.claims}))
+    return replace(running, claims=claims, members=(*running.members, member))

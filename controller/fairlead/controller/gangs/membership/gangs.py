@@ -14,9 +14,8 @@ from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
 from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.decisions import Decision
-from fairlead.controller.gangs.membership.jobs import JobPods, members_done
+from fairlead.controller.gangs.membership.jobs import JobPods, members_done, ranks
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
-from fairlead.controller.gangs.membership.ranks import ranks
 from fairlead.kube import core, timestamps
 
 GangId = tuple[str, str]  # namespace, name
@@ -164,19 +163,15 @@ class Gang:
 
 def gang_spec(gang: Gang) -> dict[str, Any]:
     """The spec of its Gang object: what the members' annotations ask for."""
-    spec: dict[str, Any] = {"size": gang.size}
-    if gang.queue:
-        spec["queue"] = gang.queue
-    if gang.topology:
-        spec["topology"] = gang.topology
-    if gang.models:
-        spec["models"] = gang.models
-    if gang.align:
-        spec["align"] = gang.align
-    if gang.subgroup_size:
-        spec["subgroupSize"] = gang.subgroup_size
-    if gang.subgroup_topology:
-        spec["subgroupTopology"] = gang.subgroup_topology
+    stated = {
+        "queue": gang.queue,
+        "topology": gang.topology,
+        "models": gang.models,
+        "align": gang.align,
+        "subgroupSize": gang.subgroup_size,
+        "subgroupTopology": gang.subgroup_topology,
+    }
+    spec: dict[str, Any] = {"size": gang.size, **{name: value for name, value in stated.items() if value}}
     runtime = gang.members[0].pod.metadata.annotations.get(names.MIN_RUNTIME)
     if runtime and gang.min_runtime_s is not None:
         spec["minRuntime"] = runtime

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, NoShares, Shares
-from fairlead.driver.backend.nvml import mps_programs, smi, tables
+from fairlead.driver.backend.nvml import programs, tables
 from fairlead.driver.backend.nvml.calls import Calls
 from fairlead.driver.backend.nvml.discovery import Discovery
-from fairlead.driver.backend.nvml.events import Events
 from fairlead.driver.backend.nvml.measurements import Measurements
 from fairlead.driver.backend.nvml.mig import NvmlMig
-from fairlead.driver.backend.nvml.session import Session, SessionBusy
+from fairlead.driver.backend.nvml.session import Events, Session, SessionBusy
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import (
     ComputeMode,
@@ -70,8 +69,8 @@ class NvmlBackend:
         nv: Any,
         *,
         kernel: Kernel | None = None,
-        smi_runner: smi.Runner | None = None,
-        smi_reset: smi.Runner | None = None,
+        smi_runner: programs.Runner | None = None,
+        smi_reset: programs.Runner | None = None,
         mps: Callable[[], MpsProgram] | None = None,
         shares: Shares | None = None,
     ) -> None:
@@ -81,9 +80,9 @@ class NvmlBackend:
         self._kernel = kernel or Kernel()
         self._discovery = Discovery(self._calls, self._mig, self._kernel)
         self._measurements = Measurements(self._calls, shares or NoShares())
-        self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
-        self._smi_reset = smi_reset or smi_runner or smi.runner(DriverRoot(Path("/")), smi.RESET_TIMEOUT_S)
-        self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
+        self._smi = smi_runner or programs.smi(DriverRoot(Path("/")))
+        self._smi_reset = smi_reset or smi_runner or programs.smi(DriverRoot(Path("/")), programs.RESET_TIMEOUT_S)
+        self._mps = mps or (lambda: programs.mps(DriverRoot(Path("/"))))
         self._session = Session()
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
@@ -110,9 +109,9 @@ class NvmlBackend:
         root = DriverRoot(driver_root.absolute())
         return cls(
             pynvml,
-            smi_runner=smi.runner(root),
-            smi_reset=smi.runner(root, smi.RESET_TIMEOUT_S),
-            mps=lambda: mps_programs.locate(root),
+            smi_runner=programs.smi(root),
+            smi_reset=programs.smi(root, programs.RESET_TIMEOUT_S),
+            mps=lambda: programs.mps(root),
             shares=shares,
         )
 
@@ -180,7 +179,7 @@ class NvmlBackend:
     @_in_session
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         self._find(gpu_uuid)
-        smi.set_time_slice(self._smi, gpu_uuid, interval)
+        programs.set_time_slice(self._smi, gpu_uuid, interval)
 
     @_in_session
     def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
@@ -223,7 +222,7 @@ class NvmlBackend:
             with self._session.alone(QUIET_TIMEOUT_S):
                 self._end_session()
                 try:
-                    smi.reset(self._smi_reset, gpu_uuids)
+                    programs.reset(self._smi_reset, gpu_uuids)
                 finally:
                     self._start_session()
         except SessionBusy:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from pathlib import Path
 
-from fairlead.driver.backend import rails
+from fairlead.driver.backend import links
 from fairlead.driver.backend.types import PciDevice, PciTree
 
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
@@ -68,7 +68,7 @@ class Kernel:
         """By bus ID of a GPU, the rail that its network card is on; without GPUs for which none is known."""
         pci = self._sys / "bus/pci/devices"
         cards = [each for each in self._network_cards() if (pci / each / "infiniband").is_dir()]
-        return rails.by_card(self.pci_tree(bus_ids), bus_ids, cards) if cards else {}
+        return links.rails_by_card(self.pci_tree(bus_ids), bus_ids, cards) if cards else {}
 
     def _network_cards(self) -> list[str]:
         devices = sorted((self._sys / "bus/pci/devices").glob("*"))

@@ -7,6 +7,7 @@ host and may be opened in every container, so a real containerd starts a contain
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import sys
 import threading
@@ -17,12 +18,11 @@ from pathlib import Path
 
 import msgspec
 
-from fairlead.driver.backend import device_names, geometry, profiles, reset_group
+from fairlead.driver.backend import device_names, geometry, links, profiles
 from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, NoShares, PlacementTaken, Shares
 from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin, readings
-from fairlead.driver.backend.simulated.fault_file import Load, MemoryErrors, WantedFaults
-from fairlead.driver.backend.simulated.injected import InjectedFaults
+from fairlead.driver.backend.simulated.fault_file import InjectedFaults, Load, MemoryErrors, WantedFaults
 from fairlead.driver.backend.simulated.state import HardwareState, Instance
 from fairlead.driver.backend.types import (
     ComputeMode,
@@ -204,7 +204,7 @@ class SimulatedBackend:
         self._read_faults()
         gpus = [self._reach("reset", gpu_uuid) for gpu_uuid in sorted(gpu_uuids)]
         for gpu in gpus:
-            missing = {each.uuid for each in reset_group.of(self._gpus.values(), gpu)} - set(gpu_uuids)
+            missing = {each.uuid for each in links.reset_together(self._gpus.values(), gpu)} - set(gpu_uuids)
             if missing:
                 raise BackendError(f"gpu-{gpu.minor}: these have to be reset with it: {', '.join(sorted(missing))}")
             clients = [str(each) for each in self.faults.processes.get(gpu.minor, ())]
@@ -355,16 +355,9 @@ class SimulatedBackend:
         wanted = fault_file.read(self._fault_file)
         if wanted is None or wanted == self._wanted:
             return
-        new = [(e.minor, e.code) for e in wanted.xids if e not in self._wanted.xids]
+        self.faults.xids += [(event.minor, event.code) for event in wanted.xids if event not in self._wanted.xids]
         self._wanted = wanted
-        self.faults.lost = set(wanted.lost)
-        self.faults.recovery = dict(wanted.recovery)
-        self.faults.xids += new
-        self.faults.loads = dict(wanted.loads)
-        self.faults.held = wanted.held
-        self.faults.throttled = dict(wanted.throttled)
-        self.faults.memory_errors = dict(wanted.memory_errors)
-        self.faults.reset_fails = set(wanted.reset_fails)
+        self.faults.follow(copy.deepcopy(wanted))
 
 
 def _node(path: str) -> DeviceNode:

@@ -7,7 +7,6 @@ be read, is no memory.
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
 import dataclasses
-import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from fairlead.driver.backend.types import ComputeMode, TimeSlice
+from fairlead.driver.common import files
 
 _UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
 
@@ -69,16 +69,14 @@ class HardwareState:
     def save(self) -> None:
         if self._file is None:
             return
-        state = {
-            "made": self._created,
-            "time_slices": self.time_slices,
-            "compute_modes": self.compute_modes,
-            "mig_modes": self.mig_modes,
-            "instances": {gpu: [dataclasses.asdict(i) for i in found] for gpu, found in self.instances.items()},
-        }
-        temporary = self._file.with_name(self._file.name + ".tmp")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._file)
+        state = _Saved(
+            made=self._created,
+            instances=self.instances,
+            time_slices=self.time_slices,
+            compute_modes=self.compute_modes,
+            mig_modes=self.mig_modes,
+        )
+        files.write(self._file, msgspec.json.encode(state), durable=False)
 
     def load(self) -> None:
         """Replace this state by that of an earlier process, where there is one of the same GPUs."""

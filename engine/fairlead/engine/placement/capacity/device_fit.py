@@ -8,16 +8,14 @@ Example: 3,000 pods for one GPU each, no two alike, and 200 nodes without a free
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
 
 FEW = 8  # requests, of which no sum is taken: the allocator sees soon that they do not fit together
 
@@ -91,7 +89,6 @@ class DeviceFit:
         return self._least > len(free)
 
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
-        """The first alternative that may fit."""
         for rank, request in enumerate(alternatives):
             if self._too_few(node, request):
                 continue
@@ -120,7 +117,6 @@ class DeviceFit:
         return sum(map(self._ledger.free, node.devices.devices)) < request.count
 
     def free(self, request: CompiledRequest, found: Candidates) -> int:
-        """How many of the candidates are free for the request now."""
         ledger = self._ledger
         if request.admin:
             return sum(map(ledger.exists, found.devices))

@@ -13,28 +13,22 @@ Example: 8 pods of one GPU, nodes with 6, 2 and 8 free: the third. 12 pods, node
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.placement.capacity.bounds import counts
-from fairlead.engine.placement.model import UnitPlacement
-from fairlead.engine.placement.shapes import hardest_first
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.models import mig_share
+from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
+from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity, counts
+from fairlead.engine.placement.model import CandidateNode, NodeScope, PlacementResult, UnitPlacement
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape, hardest_first
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+Units = Sequence[PlacementUnit]
 
-    from fairlead.engine.allocator.steps import StepBudget
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.capacity.scored_nodes import ScoredNodes
-    from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-    from fairlead.engine.placement.model import NodeScope, PlacementResult
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-
-    Units = Sequence[PlacementUnit]
 
 TRIES_MAX = 8
 RELATED_TRIES = 2  # where terms about other pods count, of which capacities know nothing
@@ -45,8 +39,6 @@ Class = tuple[bool, int, int, int]
 
 
 class FewestNodes:
-    """Places a gang on fewer nodes, for one placer."""
-
     def __init__(self, placer: Placer, capacity: UnitCapacity) -> None:
         self._placer = placer
         self._capacity = capacity
@@ -117,8 +109,6 @@ class _Capacity(NamedTuple):
 
 
 class _Anew:
-    """One place of one gang."""
-
     def __init__(
         self,
         placer: Placer,

@@ -6,29 +6,22 @@ served without a search; the result is the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
+from fairlead.engine.allocator.result import ClaimCandidates, Pick, SearchResult, SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot, UnitPlacement
+from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.placement.value.fragmentation import FragmentationScore
 from fairlead.engine.placement.value.preference import free_of, preferred, smallest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.placement.value.fragmentation import FragmentationScore
 
 
 class NodePlacer:
-    """Puts units onto nodes and removes them, in one ledger."""
-
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.node_snapshot = node_snapshot
         self.ledger = ledger
@@ -146,7 +139,6 @@ class NodePlacer:
         return UnitPlacement(unit, node, result.picks[start:])
 
     def undo(self, placed: Iterable[UnitPlacement]) -> None:
-        """Release the devices and the room of these placements."""
         for placement in placed:
             for picks in placement.picks:
                 allocator.release(picks, self.ledger)

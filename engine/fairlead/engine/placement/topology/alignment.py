@@ -3,8 +3,7 @@
 In a rail-optimised fabric GPU i of each node reaches GPU i of the others alone, so a gang whose pods have half a node each talks only
 where each pod has the same half. `matchAttribute` holds within one claim; here all claims of a gang are decided together, and the
 choice of values is a level outside the search for nodes: of the rails for which enough nodes have free devices those that take the
-fewest nodes, and of these the ones with fewest free devices, so that other rails stay whole (`value_sets`).
-
+fewest nodes, and of these the ones with fewest free devices, so that other rails stay whole (`aligned_parts`).
 Example: 2 pods with two GPUs each; rails 0 and 1 are free on nodes a and b, rails 2 and 3 on a, b and c: rails 0 and 1 on a and b.
 Keeps: for `same` every multiset that may serve is a choice, so that a refusal is a proof where `Choices.whole` is true and the searches
 for nodes are proofs.
@@ -13,45 +12,42 @@ for nodes are proofs.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.api import names
 from fairlead.api.align import Alignment, alignments
+from fairlead.api.topology import Level
 from fairlead.engine.allocator.requests import Aligned, InvalidClaimError
-from fairlead.engine.inventory import ordinals
-from fairlead.engine.placement.capacity.bounds import UNBOUNDED
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.device import Device, Value, Values
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.pool import number_ordinals
+from fairlead.engine.placement.capacity.unit_capacity import UNBOUNDED, UnitCapacity
+from fairlead.engine.placement.model import CandidateNode, NodeScope, PlacementResult
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 from fairlead.engine.placement.topology.aligned_parts import (
     MULTISETS_MAX,
+    Multiset,
+    NodeKind,
     Part,
     Wanted,
     apart,
     joint,
     most,
-    parts_of,
-    serving,
-)
-from fairlead.engine.placement.topology.value_sets import (
-    Multiset,
-    NodeKind,
     multiset,
     options,
+    parts_of,
     served,
+    serving,
 )
-from fairlead.engine.types.references import DeviceRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from fairlead.engine.allocator.steps import StepBudget
-    from fairlead.engine.inventory.device import Device, Value, Values
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-    from fairlead.engine.placement.model import NodeScope
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+from fairlead.engine.placement.topology.models import Search, as_asked, first_found
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+from fairlead.engine.types.values import DeviceRef
 
 CHOICES_MAX = 64  # of values for all requests together that are tried
 
@@ -90,8 +86,6 @@ def parse(gang: GangRequest) -> tuple[Alignment, ...]:
 
 
 class AlignmentRule:
-    """Of one placer."""
-
     def __init__(self, placer: Placer, inventory: Inventory, capacity: UnitCapacity) -> None:
         self._placer = placer
         self._inventory = inventory
@@ -151,6 +145,27 @@ class AlignmentRule:
                 return best
         return None
 
+    def searching(self, gang: GangRequest, scope: NodeScope, search: Search) -> Search:
+        """`search`, of units by levels, with aligned devices. A failure is of the units as they were asked for; whether the gang has a place
+        where it is not aligned is said of it too. Raises InvalidClaimError.
+        """
+
+        def aligned(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+            choices = self.choices(gang, units, scope, budget)
+            if choices is None:
+                return search(units, levels, budget)
+            ways = [choice.units for choice in choices.of]
+            result = as_asked(first_found(ways, levels, budget, search, whole=choices.whole), units)
+            if result.status is not SearchStatus.IMPOSSIBLE:
+                return result
+            otherwise = search(units, levels, budget)
+            if otherwise.status is SearchStatus.FOUND:
+                self._placer.undo(otherwise.placed)
+                return replace(result, rule=names.ALIGN)
+            return replace(otherwise, status=SearchStatus.IMPOSSIBLE)
+
+        return aligned
+
     # -- what is wanted and held
 
     def _wanted(self, units: Sequence[PlacementUnit], entries: Sequence[Alignment], scope: NodeScope) -> list[Wanted]:
@@ -199,7 +214,7 @@ class AlignmentRule:
             device = self._inventory.device(DeviceRef(item.driver, item.pool, item.device))
             if device is not None and not item.admin_access:
                 if device.node in by_name:
-                    ordinals.number(by_name[device.node].devices)
+                    number_ordinals(by_name[device.node].devices)
                 yield device, item.request.partition("/")[0]
 
     # -- what there is
@@ -211,7 +226,7 @@ class AlignmentRule:
         for number, (shape, (alternatives, _)) in enumerate(wanted.requests.items()):
             for node, units in self._nodes(shape, scope, occupied=occupied):
                 if attribute == names.ORDINAL:
-                    ordinals.number(node.devices)
+                    number_ordinals(node.devices)
                 for request in alternatives:
                     there = snapshot.candidates(node, request)
                     usable = [device for device in there.devices if occupied or device.shared or ledger.free(device)]
@@ -257,7 +272,7 @@ class AlignmentRule:
                 aligned = Aligned(part.request, part.entry.attribute, values, counts)
                 by_claim.setdefault(claim, []).append(aligned)
             claims = tuple(
-                shapes.aligned(claim, tuple(by_claim[number])) if number in by_claim else claim
+                shapes.compiler.aligned(claim, tuple(by_claim[number])) if number in by_claim else claim
                 for number, claim in enumerate(unit.shape.claims)
             )
             restricted.append(shapes.with_claims(unit, claims) if by_claim else unit)

@@ -4,66 +4,53 @@ The innermost domain that holds the gang, the tightest of them (larger ones stay
 does, a domain of the next level, and in it as few of the inner ones as their capacities allow. Required levels bound it: beyond the
 innermost of them it does not go. Subgroups are placed in the same way, each as one, within what the gang may use. Preferred levels
 decide the order in which nodes are tried, never what is possible: at last every node that the required levels allow is tried.
-The choice of a model comes before all levels (`model_search`): it is made where the place that is found mixes several.
+The choice of a model comes before all levels (`models`): it is made where the place that is found mixes several.
 Where all groups are alike and their pods plain a refusal is a proof; else it says that the search ended, unless capacities rule it out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlead.api import names
-from fairlead.api import topology as text
-from fairlead.engine.allocator.model import SearchStatus
-from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.api.topology import Level
+from fairlead.engine.allocator.result import SearchStatus
 from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.models import Model
-from fairlead.engine.placement.capacity.bounds import counts
-from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity
-from fairlead.engine.placement.model import NodeScope, PlacementResult, better
+from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity, counts
+from fairlead.engine.placement.model import (
+    CandidateNode,
+    NodeScope,
+    PlacementResult,
+    TopologyDomain,
+    UnitPlacement,
+    better,
+)
 from fairlead.engine.placement.search.fewest_nodes import FewestNodes
-from fairlead.engine.placement.topology.aligned_search import AlignedSearch
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 from fairlead.engine.placement.topology.alignment import AlignmentRule
-from fairlead.engine.placement.topology.choice_search import as_asked
-from fairlead.engine.placement.topology.domains import Domains
-from fairlead.engine.placement.topology.groups import all_units, by_subgroup, one_by_one
-from fairlead.engine.placement.topology.model_search import ModelSearch
-from fairlead.engine.placement.topology.models import ModelRule, mixes
-from fairlead.engine.placement.topology.ranks import in_rank_order
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from fairlead.api.topology import Level
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.placement.topology.domains import Partition
-    from fairlead.engine.placement.topology.groups import UnitGroup
-    from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.placement.topology.domains import (
+    Domains,
+    Partition,
+    UnitGroup,
+    all_units,
+    by_subgroup,
+    in_rank_order,
+    one_by_one,
+    parse,
+    required,
+)
+from fairlead.engine.placement.topology.models import ModelRule, as_asked, first_found, mixes
+from fairlead.engine.types.gangs import GangRequest
 
 SMALL_MAX = 8  # domains that their capacities rule out, and that are tried all the same: what is said of the gang comes from them
 TRIES_MAX = 256  # of groups that are unlike in domains
-
-
-def parse(annotation: str | None, key: str = names.TOPOLOGY) -> tuple[Level, ...]:
-    """The levels of an annotation, outermost first; () where there is none. Raises InvalidClaimError."""
-    if not annotation:
-        return ()
-    try:
-        return text.levels(annotation)
-    except ValueError as error:
-        raise InvalidClaimError(f"annotation {key}: {error}") from None
-
-
-def required(levels: Sequence[Level]) -> tuple[str, ...]:
-    """The labels of the levels that are required: the first ones."""
-    return tuple(level.label for level in levels if level.mode == "required")
 
 
 class TopologyDomains(Domains):
@@ -73,7 +60,7 @@ class TopologyDomains(Domains):
         super().__init__(placer)
         self.placer = placer
         self.capacity = UnitCapacity(placer.scored_nodes)
-        self.models = ModelRule(placer, inventory)
+        self.models = ModelRule(placer, inventory, self.capacity)
         self.alignment = AlignmentRule(placer, inventory, self.capacity)
         self.fewest = FewestNodes(placer, self.capacity)
 
@@ -87,11 +74,10 @@ class TopologyDomains(Domains):
         levels, inner = parse(gang.topology), parse(gang.subgroup_topology, names.SUBGROUP_TOPOLOGY)
         scope = NodeScope.of(gang, spread=spread)
 
-        def search(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
+        def by_levels(units: Sequence[PlacementUnit], levels: Sequence[Level], budget: StepBudget) -> PlacementResult:
             return self._search(gang, units, scope, levels, inner, budget)
 
-        if gang.align:
-            search = AlignedSearch(gang, self.alignment, self._placer, scope, search)
+        search = self.alignment.searching(gang, scope, by_levels) if gang.align else by_levels
         result, several = search(units, levels, budget), False
         if result.status is SearchStatus.FOUND and self.models.binds(gang, units):
             used = self.models.used(result.placed)
@@ -99,7 +85,8 @@ class TopologyDomains(Domains):
                 self._placer.undo(result.placed)
                 choices = self.models.choices(gang, units)
                 assert choices is not None, "it mixed several"
-                result = ModelSearch(self._placer, self.capacity, scope, search).place(choices, levels, budget)
+                ways = self.models.ways(choices, scope)
+                result = first_found(ways, levels, budget, search, whole=choices.whole)
                 if result.status is not SearchStatus.FOUND:
                     return replace(as_asked(result, units), rule=names.MODELS)
                 used = self.models.used(result.placed)
@@ -215,15 +202,9 @@ class _Search:
             (domain for domain in partition.domains if shares[domain] < 1 and domain not in taken),
             key=lambda domain: (-shares[domain], domain.name),
         )
-        if self._bounded(wanted.groups):
+        if self._placer.bounded(all_units(wanted.groups)):
             small = small[:SMALL_MAX] if last and not known and not fitting else []
         return [*known, *fitting, *small]
-
-    def _bounded(self, groups: Sequence[UnitGroup]) -> bool:
-        """Whether capacities are never too low."""
-        return not self._placer.node_snapshot.has_network_attached and not any(
-            unit.shape.facets for group in groups for unit in group.units
-        )
 
     def _shares(self, groups: Sequence[UnitGroup], domains: Sequence[TopologyDomain]) -> dict[TopologyDomain, float]:
         """How many times over each domain may hold the groups; less than 1: certainly not."""
@@ -251,7 +232,7 @@ class _Search:
     def _sizes(self, wanted: _Wanted, domains: Sequence[TopologyDomain]) -> list[int]:
         """How many domains to try: as many as their capacities demand, one and two more, then twice as many each time."""
         size, sizes = 2, list[int]()
-        if self._bounded(wanted.groups):
+        if self._placer.bounded(all_units(wanted.groups)):
             for shape, count in _counts(wanted.groups).items():
                 capacities = sorted(
                     self._domains.capacity.in_domains(shape, self._scope, domains).values(), reverse=True
@@ -384,7 +365,7 @@ class _Search:
         domains = self._domains.allowed(self._inner, wanted.placed, among) or []
         shares = self._shares(wanted.groups, domains)
         for domain in domains:
-            if shares[domain] < 1 and self._bounded(wanted.groups):
+            if shares[domain] < 1 and self._placer.bounded(all_units(wanted.groups)):
                 continue
             self._tries -= 1
             if self._tries < 0:
@@ -401,7 +382,7 @@ class _Search:
 
     def _ruled_out(self, groups: Sequence[UnitGroup], among: TopologyDomain | None) -> bool:
         """Whether the capacities of the domains prove that the groups of some kind do not fit, whatever becomes of the others."""
-        if not self._bounded(groups):
+        if not self._placer.bounded(all_units(groups)):
             return False
         kinds: dict[tuple[object, ...], list[UnitGroup]] = {}
         for group in groups:

@@ -1,32 +1,75 @@
-"""One model for one gang: which kinds of requests of a gang are bound to one model, what they hold, and what they may have.
+"""One model for one gang: what it is bound to, which models it may have, and the search among them.
 
 The rule binds requests that ask for the same: of one worker group (`PendingMember.worker_group`), with the same DeviceClass and
 selectors in each alternative, whatever their counts. Requests with other selectors are another kind, and choose by themselves: a
 leader on an L40S and workers on H100s, each by its own selector. Devices by admin access do not count, nor a claim whose devices
 must be of distinct products (`distinctAttribute`). What released members hold decides for those that join.
-
 Example: 16 GPUs by one template, 8 H100 and 12 A100 free: no place. With 16 A100 free: all of these.
+Models are the outermost level of the gang's topology: of those that have capacity for it the one on which it fits best. Best is, in
+this order: nodes on which it did not fail before, an earlier alternative of `firstAvailable`, preferred nodes, the smallest MIG devices,
+the fewest nodes, least taken of what is scarce, the least capacity; with `spread` the most capacity.
+A refusal is a proof where capacities rule all models out or each search proves it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from itertools import islice, product
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, islice, product
+from typing import NamedTuple
 
-from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.api.topology import Level
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest, InvalidClaimError
+from fairlead.engine.allocator.result import SearchStatus
+from fairlead.engine.allocator.steps import StepBudget
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.models import PRODUCTS, Model, model_of
-from fairlead.engine.types.references import DeviceRef
+from fairlead.engine.placement.capacity.unit_capacity import UnitCapacity, counts
+from fairlead.engine.placement.model import NodeScope, PlacementResult, UnitPlacement, better
+from fairlead.engine.placement.search.placer import Placer
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.values import DeviceRef
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+Search = Callable[[Sequence[PlacementUnit], Sequence[Level], StepBudget], PlacementResult]
 
-    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
-    from fairlead.engine.inventory.inventory import Inventory
-    from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.search.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.types.gangs import GangRequest
+
+def first_found(
+    ways: Sequence[Sequence[PlacementUnit]], levels: Sequence[Level], budget: StepBudget, search: Search, *, whole: bool
+) -> PlacementResult:
+    """The gang in the first way that has a place, or the failure that got furthest. `ways`: its units, restricted; `whole`: they are all
+    there are, so that a refusal may be a proof.
+    """
+    result = PlacementResult(SearchStatus.IMPOSSIBLE)
+    for tried in _passes(levels) if len(ways) > 1 else [levels]:
+        result = PlacementResult(SearchStatus.IMPOSSIBLE)
+        for units in ways:
+            found = search(units, tried, budget.attempt())
+            if found.status is SearchStatus.FOUND:
+                return found
+            result = better(result, found)
+    if not whole and result.status is SearchStatus.IMPOSSIBLE:
+        result.status = SearchStatus.BUDGET_ENDED
+    return result
+
+
+def as_asked(result: PlacementResult, units: Sequence[PlacementUnit]) -> PlacementResult:
+    """A failure, of the units as the gang asks for them instead of what they were restricted to."""
+    unplaced = result.unplaced
+    own = next((unit for unit in units if unplaced is not None and unit.members == unplaced.members), None)
+    return replace(result, unplaced=own)
+
+
+def _passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
+    """The levels with all that are preferred as required, then with fewer and fewer of these, at last as they are."""
+    bound = sum(level.mode == "required" for level in levels)
+    strict = [
+        tuple(Level("required", level.label) for level in levels[:depth]) for depth in range(len(levels), bound, -1)
+    ]
+    return [*strict, levels]
+
 
 CHOICES_MAX = 64  # of models for several kinds of requests together that are tried
 
@@ -50,11 +93,21 @@ class Choices(NamedTuple):
     whole: bool
 
 
-class ModelRule:
-    """Which models a gang may have, for one placer."""
+class _Rank(NamedTuple):
+    avoided: int
+    alternative: int
+    preference: int
+    size: int
+    nodes: int
+    scarce: int
+    share: float
+    models: tuple[Model, ...]
 
-    def __init__(self, placer: Placer, inventory: Inventory) -> None:
+
+class ModelRule:
+    def __init__(self, placer: Placer, inventory: Inventory, capacity: UnitCapacity) -> None:
         self._placer = placer
+        self._capacity = capacity
         self._inventory = inventory
         self._asked: dict[UnitShape, dict[CompiledRequest, Asked]] = {}
         self._offered: dict[object, frozenset[Model]] = {}  # by filter: of all nodes
@@ -77,7 +130,7 @@ class ModelRule:
             if claim.allocation is None:
                 continue
             try:
-                compiled = self._placer.shapes.compiled(claim)
+                compiled = self._placer.shapes.compiler.compile(claim)
             except InvalidClaimError:
                 continue
             asked = {each.request: asked for each, asked in _asked_in(compiled)}
@@ -125,7 +178,6 @@ class ModelRule:
         return Choices(found, next(every, None) is None)
 
     def wanted(self, units: Sequence[PlacementUnit]) -> dict[Kind, int]:
-        """Devices at least, by kind of request."""
         return {kind: devices for kind, (devices, _) in self._wanted(units).items()}
 
     def _wanted(self, units: Sequence[PlacementUnit]) -> dict[Kind, tuple[int, list[CompiledRequest]]]:
@@ -152,7 +204,9 @@ class ModelRule:
             claims = known.get(key)
             if claims is None:
                 claims = known[key] = tuple(
-                    shapes.of_models(claim, tuple(chosen.get((key[1], _asked(of))) for of in claim.alternatives))
+                    shapes.compiler.of_models(
+                        claim, tuple(chosen.get((key[1], _asked(of))) for of in claim.alternatives)
+                    )
                     if _is_bound(claim)
                     else claim
                     for claim in unit.shape.claims
@@ -177,6 +231,42 @@ class ModelRule:
         if found is None:
             found = self._asked[shape] = {each: asked for claim in shape.claims for each, asked in _asked_in(claim)}
         return found
+
+    def ways(self, choices: Choices, scope: NodeScope) -> list[Sequence[PlacementUnit]]:
+        """The units of the choices that may have capacity, best first; else of the largest: what is said of the gang comes from it."""
+        fitting: list[tuple[_Rank, Choice]] = []
+        others: list[tuple[float, int, Choice]] = []
+        for number, choice in enumerate(choices.of):
+            rank, share = self._rank(choice, scope)
+            if share >= 1 or not self._placer.bounded(choice.units):
+                fitting.append((rank, choice))
+            else:
+                others.append((-share, number, choice))
+        fitting.sort(key=lambda each: each[0])
+        return [choice.units for _, choice in fitting] or [choice.units for *_, choice in sorted(others)[:1]]
+
+    def _rank(self, choice: Choice, scope: NodeScope) -> tuple[_Rank, float]:
+        """With how many times over it may hold the gang."""
+        avoided = alternative = preference = scarce = size = nodes = 0
+        share = float("inf")
+        for shape, count in counts(choice.units).items():
+            capacities = sorted(self._capacity.by_node(shape, scope).values(), reverse=True)
+            share = min(share, sum(capacities) / count)
+            nodes += bisect_left(list(accumulate(capacities)), count) + 1
+            scored = self._placer.scored_nodes(shape, scope)
+            best = scored.best()
+            score = None if best is None else scored.score(best)
+            if best is not None and score is not None:
+                spare = scored.fit.spare(best)
+                avoided, alternative, preference, scarce = (
+                    sum(pair) for pair in zip((avoided, alternative, preference, scarce), score[:4], strict=True)
+                )
+                size += 0 if spare is None else spare.size
+        if scope.spread:
+            nodes, share_rank = 0, -share
+        else:
+            share_rank = share
+        return _Rank(avoided, alternative, preference, size, nodes, scarce, share_rank, choice.models), share
 
 
 def mixes(used: Mapping[Kind, set[Model]], held: Mapping[Kind, set[Model]]) -> bool:

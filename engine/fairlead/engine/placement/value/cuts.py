@@ -3,7 +3,7 @@
 A GPU's state is what its counters have left; a cut is what one partition (a MIG device at one placement, or the whole GPU)
 consumes of them. Where a partition goes decides what still fits: 1g.10gb at slice 0 of an empty GPU ends 4g.40gb, at slice 6
 nothing but 7g.80gb. Each kind of usual request has a price, its dual in the cutting-stock programme (as few GPUs as possible for
-the whole mix, `prices`); a state is worth the most valuable set of usual partitions that fits into it, and
+the whole mix, `leftover.Stock`); a state is worth the most valuable set of usual partitions that fits into it, and
 - waste is what the state loses beyond the price of the request;
 - room that the GPU keeps costs too, so that GPUs which are cut already come first: each GPU that is cut is one less for gangs that
   request whole ones, and comes back late. It counts half, and in full where a part `FIRM` of the demand or more is for several GPUs
@@ -14,12 +14,9 @@ Source: Gilmore and Gomory 1961; NVIDIA MIG User Guide, placements.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.value.prices import Stock
-
-if TYPE_CHECKING:
-    from fairlead.engine.types.amounts import Amount
+from fairlead.engine.placement.value.leftover import Stock
+from fairlead.engine.types.values import Amount
 
 STATES_MAX = 20_000  # of one kind of GPU; with more, cuts are not priced
 MEMORY_MAX = 50_000
@@ -79,7 +76,6 @@ class Worth:
         return self._best(state)[0]
 
     def packing(self, state: State) -> list[int]:
-        """How many of each kind the most valuable set has."""
         counts = [0] * len(self._prices)
         while True:
             _, kind, following = self._best(state)

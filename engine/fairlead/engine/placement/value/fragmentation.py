@@ -9,24 +9,19 @@ Compare: fragmentation gradient descent (FGD, Weng et al. 2023).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from fairlead.engine.placement.value.demand_classes import Pace, Seen, single_request
-from fairlead.engine.placement.value.leftover import MEMORY_MAX, LeftoverValue, UsualRequest
+from fairlead.engine.allocator.requests import CompiledRequest, Compiler
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.pool import NodeDevices
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.shapes import UnitShape
+from fairlead.engine.placement.value.leftover import MEMORY_MAX, WHOLE, LeftoverValue, UsualRequest
 from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
 from fairlead.engine.placement.value.partitions import PartitionScore
-from fairlead.engine.placement.value.prices import WHOLE
-from fairlead.engine.placement.value.scarce import NOTHING, ScarceRequests
-from fairlead.engine.placement.value.workload import CPU, cpu_of
-
-if TYPE_CHECKING:
-    from fairlead.engine.allocator.requests import CompiledRequest, Compiler
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.inventory.node_devices import NodeDevices
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import UnitShape
-    from fairlead.engine.placement.value.scarce import Scarce
-    from fairlead.engine.types.workload import Workload
+from fairlead.engine.placement.value.scarce import NOTHING, Scarce, ScarceRequests
+from fairlead.engine.placement.value.workload import CPU, Pace, Seen, cpu_of, single_request
+from fairlead.engine.types.pods import Workload
 
 KINDS_MIN = 2  # fewer are no mix
 NO_COST = (0, 0, 0)

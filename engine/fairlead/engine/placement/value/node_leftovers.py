@@ -6,21 +6,16 @@ their own (partitions, and GPUs that may be cut) and MIG devices are left out; a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from fairlead.engine.inventory.mig_share import mig_share
-from fairlead.engine.placement.value.prices import WHOLE
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledRequest
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.models import mig_share
+from fairlead.engine.inventory.pool import NodeDevices
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.value.leftover import WHOLE, Leftovers
 from fairlead.engine.placement.value.workload import CPU
-from fairlead.engine.types.amounts import qualified
-
-if TYPE_CHECKING:
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.inventory.node_devices import NodeDevices
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.value.leftover import Leftovers
+from fairlead.engine.types.values import qualified
 
 SHARES_MAX = 512  # requests remembered per node
 

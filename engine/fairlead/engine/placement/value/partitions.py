@@ -7,35 +7,29 @@ decides what is. Alike GPUs share one value, and it is remembered which state co
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.value.cuts import MEMORY_MAX, CutValue, after
+from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
+from fairlead.engine.inventory.counters import CounterConsumption, PoolCounters
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.pool import NodeDevices
+from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.shapes import UnitShape
+from fairlead.engine.placement.value.cuts import MEMORY_MAX, Cut, CutValue, Kind, State, after
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Parent = tuple[PoolCounters, str, list[int], CutValue]
+"""A GPU: its pool, its counter set, the set's indexes in the pool's layout, and what it is worth."""
+Options = dict[Kind, tuple[Cut, ...]]
+"""The cuts that serve a request, by kind of GPU."""
 
-    from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
-    from fairlead.engine.inventory.counters import CounterConsumption, PoolCounters
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.inventory.node_devices import NodeDevices
-    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import UnitShape
-    from fairlead.engine.placement.value.cuts import Cut, Kind, State
-
-    Parent = tuple[PoolCounters, str, list[int], CutValue]
-    """A GPU: its pool, its counter set, the set's indexes in the pool's layout, and what it is worth."""
-    Options = dict[Kind, tuple[Cut, ...]]
-    """The cuts that serve a request, by kind of GPU."""
 
 OPTIONS_MAX = 512  # requests remembered per node
 _NO_OPTIONS: Options = {}
 
 
 class PartitionScore:
-    """One mix, in one ledger."""
-
     def __init__(
         self, usual: list[tuple[CompiledRequest, int, float]], node_snapshot: NodeSnapshot, ledger: Ledger
     ) -> None:

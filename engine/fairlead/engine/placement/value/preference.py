@@ -9,22 +9,19 @@ Example: 2 GPUs wanted, islands of 2 and of 4 free GPUs: those of the first isla
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from fairlead.api.drivers import attributes_of
-from fairlead.engine.inventory.attributes import numa_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from fractions import Fraction
-
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.inventory.counters import PoolCounters
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.types.amounts import Amount
+from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.requests import CompiledRequest
+from fairlead.engine.inventory.counters import PoolCounters
+from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.models import numa_of
+from fairlead.engine.types.values import Amount
 
 SHARED, WHOLE = (
     0.0,

@@ -2,7 +2,7 @@
 
 Best fit keeps nodes whole by chance; the value of leftovers (`leftover`) sees what a placement spoils on average. Neither sees
 that a request for eight devices has nine places left and ten of its kind still to come, or that the last devices of a model go to pods
-that could run on any. Here the places of each class (`demand_classes`) are counted on the nodes as they are. A class is scarce when there
+that could run on any. Here the places of each class (`workload`) are counted on the nodes as they are. A class is scarce when there
 are places for some, and no more than will likely be wanted until the cluster is full: the number expected from the mix and half a standard
 deviation. What a placement takes of scarce classes counts before all else of fragmentation.
 
@@ -14,20 +14,14 @@ node that is no longer whole, even where that wastes more.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from math import ceil, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from fairlead.engine.placement.value.demand_classes import WEIGHT, DemandClass, DemandClasses
-from fairlead.engine.placement.value.leftover import MEMORY_MAX, UsualRequest
-from fairlead.engine.placement.value.prices import WHOLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.value.demand_classes import Pace, RequestKind, Shares
-    from fairlead.engine.placement.value.leftover import Leftovers
-    from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
+from fairlead.engine.placement.model import CandidateNode
+from fairlead.engine.placement.value.leftover import MEMORY_MAX, WHOLE, Leftovers, UsualRequest
+from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
+from fairlead.engine.placement.value.workload import WEIGHT, DemandClass, DemandClasses, Pace, RequestKind, Shares
 
 STEP = 2.0  # what is expected is rounded up to powers of this: scarce classes change seldom, and with them the scores of nodes
 
@@ -72,7 +66,6 @@ class ScarceRequests:
     # -------------------------------------------------------------------------------------------------- the cluster
 
     def look(self, pace: Pace) -> Scarce:
-        """Which classes are scarce now."""
         self._follow()
         arrivals = self.expected(pace)
         scarce = Scarce(
@@ -222,7 +215,6 @@ class _Sort:
         self._taken: dict[tuple[Leftovers, int, int, int, int, int], int] = {}
 
     def places(self, leftovers: Leftovers, cpu: int) -> tuple[int, ...]:
-        """The number of places for each class."""
         found = self._places.get((leftovers, cpu))
         if found is None:
             if len(self._places) >= MEMORY_MAX:

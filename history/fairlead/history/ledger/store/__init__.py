@@ -1,4 +1,4 @@
 """The ledger on disk: SQLite in a directory, or PostgreSQL by URL, with the same tables (`schema`).
 
-Entrances: `writer.open_writer` for the leader, `reader.open_reader` for everyone, `copying.backup`, `retention.prune`, `check.broken_days`.
+Entrances: `writer.open_writer` for the leader and `writer.prune`, `reader.open_reader` for everyone, `copying.backup`.
 """

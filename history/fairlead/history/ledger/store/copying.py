@@ -16,11 +16,8 @@ from urllib.parse import quote
 from sqlalchemy import func, select, text
 from sqlalchemy.engine import Connection
 
-from fairlead.history.ledger.store.database import PATIENCE_S, Database
-from fairlead.history.ledger.store.errors import LedgerError, UnavailableError
-from fairlead.history.ledger.store.failures import translated
-from fairlead.history.ledger.store.migrations import check_version, create_or_migrate
-from fairlead.history.ledger.store.place import Place, place_of
+from fairlead.history.ledger.store.database import PATIENCE_S, Database, check_version, create_or_migrate
+from fairlead.history.ledger.store.place import LedgerError, Place, UnavailableError, place_of, translated
 from fairlead.history.ledger.store.schema import INTERVALS, LEDGER, METADATA
 
 _ROWS: Final = 5_000  # at a time

@@ -12,11 +12,11 @@ from sqlalchemy import func, literal, select
 from sqlalchemy.engine import Connection
 
 from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Sum, UnitDay, Wait
-from fairlead.history.ledger.store import check, holdings, spans, sums, unit_days
-from fairlead.history.ledger.store.database import PATIENCE_S, Database
-from fairlead.history.ledger.store.migrations import check_version
+from fairlead.history.ledger.store import spans, sums
+from fairlead.history.ledger.store.database import PATIENCE_S, Database, check_version
 from fairlead.history.ledger.store.place import place_of
 from fairlead.history.ledger.store.schema import DECISIONS, GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
+from fairlead.history.ledger.store.sums import Broken
 from fairlead.history.ledger.store.windows import Window, overlapping
 
 
@@ -59,7 +59,7 @@ class Reader:
 
     def held(self, since_us: int, until_us: int) -> Iterator[Held]:
         with self._database.transaction() as connection:
-            yield from holdings.held(connection, _window(connection, since_us, until_us))
+            yield from spans.held(connection, _window(connection, since_us, until_us))
 
     def spans(self, since_us: int, until_us: int) -> Iterator[Span]:
         """From when to when each claim held each of its devices."""
@@ -68,12 +68,12 @@ class Reader:
 
     def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]:
         with self._database.transaction() as connection:
-            yield from unit_days.unit_days(connection, _window(connection, since_us, until_us))
+            yield from sums.unit_days(connection, _window(connection, since_us, until_us))
 
-    def broken_days(self, since_us: int, until_us: int) -> Iterator[check.Broken]:
+    def broken_days(self, since_us: int, until_us: int) -> Iterator[Broken]:
         """Where the conservation law does not hold; the first of each unit and day."""
         with self._database.transaction() as connection:
-            yield from check.broken_days(connection, _window(connection, since_us, until_us))
+            yield from sums.broken_days(connection, _window(connection, since_us, until_us))
 
     def waits(self, since_us: int, until_us: int) -> Iterator[Wait]:
         """The waits of gangs admitted in the window, in that order."""

@@ -79,7 +79,7 @@ SERIES: Final = _table(
     unique=("owner", "measure", "bucket", "lost"),
 )  # fmt: skip
 GANGS: Final = _table("gangs", _number("owner"), _text("name"), unique=("owner", "name"))
-# `claim_uid`: as of words.uid_bytes. `first_number`, `last_number`: between them are the numbers of all of its intervals; this takes a
+# `claim_uid`: as of rows.uid_bytes. `first_number`, `last_number`: between them are the numbers of all of its intervals; this takes a
 # tenth of what an index of intervals by allocation would.
 ALLOCATIONS: Final = _table(
     "allocations", Column("claim_uid", LargeBinary, nullable=False), _number("allocated_us"), _number("gang"), _text("claim"),

@@ -1,1 +1,1 @@
-"""Made by driver/fairlead/driver/kubelet/protocol/generate.py; not edited by hand."""
+"""Made from protos/ by protoc, as the package above says; not edited by hand."""

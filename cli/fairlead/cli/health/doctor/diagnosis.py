@@ -1,0 +1,158 @@
+"""`fairlead doctor`: every cause is asked, in the order in which one explains another; what was found is printed, and the exit status says whether
+anything stops gangs.
+
+A cause that stops everything comes before one that stops some; among equals the order of `CAUSES` holds, since without the API there
+are no slices, without the programs no leader, and without slices no flavor has a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from fairlead.cli import printer
+from fairlead.cli.health import reading
+from fairlead.cli.health.doctor import admission, devices, programs, release, waiting
+from fairlead.cli.health.doctor.finding import Cause, Finding, Stops
+from fairlead.cli.health.doctor.waiting import reasons
+from fairlead.cli.health.reading import SHARED, Looking
+from fairlead.cli.health.seen import Seen
+from fairlead.cli.health.support import SERVED_GROUPS, lines
+from fairlead.cli.printer import say_coloured
+from fairlead.cli.reading import program
+from fairlead.kube import resources
+from fairlead.ui.reading.cluster import Cluster
+
+WELL, FOUND, NOT_REACHED = 0, 1, 3
+KINDS = (
+    *SHARED,
+    resources.EVENTS,
+    resources.ENDPOINT_SLICES,
+    resources.MUTATING_WEBHOOKS,
+    resources.VALIDATING_WEBHOOKS,
+    resources.VALIDATING_POLICIES,
+    resources.VALIDATING_POLICY_BINDINGS,
+)
+_WEIGHTS = {Stops.EVERYTHING: "stops everything", Stops.SOME: "stops some", Stops.NOTHING: "a note"}
+_COLOURS = {Stops.EVERYTHING: "red", Stops.SOME: "yellow", Stops.NOTHING: ""}
+CAUSES: tuple[Cause, ...] = (
+    release.api,
+    release.gates,
+    programs.kinds,
+    programs.rights,
+    programs.leader,
+    admission.certificate,
+    admission.registration,
+    admission.reachability,
+    admission.classes,
+    devices.published,
+    programs.kubelets,
+    devices.runtime,
+    devices.stale,
+    devices.unusable,
+    programs.control_plane,
+    admission.foreign,
+    admission.fence,
+    devices.two_drivers,
+    devices.preparing,
+    waiting.queues,
+    waiting.kueue,
+    waiting.other_schedulers,
+    waiting.unseen,
+    devices.partly_published,
+    programs.clocks,
+    programs.images,
+    release.untried,
+    release.lacking,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(Looking):
+    """Say why nothing is scheduled: what is missing or in the way, the most likely cause first, each with the next step.
+
+    It reads with your own rights, changes nothing, and names what it may not read.
+
+    Exit status 0: nothing found that stops gangs (there may be notes). 1: something found. 2: wrong flags. 3: the cluster cannot be reached.
+    """
+
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of the pod that is created for trial.")
+    ] = "default"
+    try_webhook: Annotated[
+        bool,
+        typer.Option(
+            "--try-webhook/--no-try-webhook",
+            help="Create a pod with dryRun, to see whether the apiserver reaches the webhook. Nothing is stored.",
+        ),
+    ] = True
+
+    def run(self) -> int:
+        async def work(cluster: Cluster) -> Seen:
+            return await reading.read(
+                cluster,
+                KINDS,
+                drivers=self.managed_drivers,
+                look_into=SERVED_GROUPS,
+                parts=("gates", "rights"),
+                try_slices=self.try_slices,
+                try_webhook=self.namespace if self.try_webhook else None,
+            )
+
+        seen = self.ask(work, unread=NOT_REACHED)
+        found = diagnose(seen)
+        if self.output != "table":
+            printer.structured(structured(seen, found), self.output)
+        else:
+            _print(seen, found)
+        return FOUND if any(each.stops is not Stops.NOTHING for each in found) else WELL
+
+
+def diagnose(seen: Seen) -> list[Finding]:
+    """The most likely cause first."""
+    found = [finding for cause in CAUSES for finding in cause(seen)]
+    return sorted(found, key=lambda finding: finding.stops)
+
+
+def gaps(seen: Seen) -> list[str]:
+    """What could not be looked at, and why, each once."""
+    told = [listed.gap for listed in seen.lists.values() if listed.gap]
+    told += [
+        seen.groups_gap,
+        seen.gates_gap,
+        seen.slice_trial.gap,
+        seen.allowed_gap,
+        seen.trial.message if seen.trial.answered is None else "",
+    ]
+    return sorted({each for each in told if each})
+
+
+def structured(seen: Seen, found: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "kubernetes": seen.release,
+        "needs": [each.structured() for each in lines(seen)],
+        "findings": [each.structured() for each in found],
+        "waiting": reasons(seen),
+        "notLookedAt": gaps(seen),
+    }
+
+
+def _print(seen: Seen, found: Sequence[Finding]) -> None:
+    for number, each in enumerate(found, 1):
+        weight = (_WEIGHTS[each.stops], _COLOURS[each.stops])
+        say_coloured([(f"{number}. ", ""), (each.code, "bold"), (" (", ""), weight, (")", "")])
+        printer.paragraph(each.what, indent=3)
+        for line in each.evidence:
+            printer.paragraph(f"seen: {line}", indent=3)
+        printer.paragraph(f"next: {each.next_step}", indent=3)
+    if not any(each.stops is not Stops.NOTHING for each in found):
+        more = ", as far as could be looked" if gaps(seen) else ""
+        printer.paragraph(f"nothing was found that keeps gangs from being scheduled{more}")
+    waits = reasons(seen)
+    if waits:
+        printer.paragraph(f"{waits}; of each: {program()} gangs -A, {program()} explain NAME -n NAMESPACE")
+    for gap in gaps(seen):
+        printer.paragraph(f"not looked at: {gap}")

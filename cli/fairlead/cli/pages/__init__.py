@@ -1,1 +1,0 @@
-"""`fairlead ui`: the pages on loopback, or as a program that others log in to."""

@@ -1,0 +1,123 @@
+"""How commands ask a cluster with the user's rights, and the messages when they cannot.
+
+All connect, list and fail alike: a refusal names the verb and the resource, a missing kind says that Fairlead is not installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from fairlead.bounded import files, yaml_text
+from fairlead.bounded.limits import SMALL, UnreadableError
+from fairlead.cli.options import Context, Output
+from fairlead.cli.printer import say
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client
+from fairlead.kube.credentials import CredentialsError
+from fairlead.kube.flags import KUBECONFIG
+from fairlead.ui.reading.cluster import Cluster, NotReadError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCluster:
+    """A command that asks a cluster with the user's rights."""
+
+    kubeconfig: Annotated[Path | None, KUBECONFIG] = None
+    context: Context = None
+
+    def ask(self, work: Callable[[Cluster], Awaitable[T]], *, unread: int = 1) -> T:
+        """What `work` reads. Where it cannot, a message goes to standard error, and the command ends with the exit code `unread`."""
+
+        async def connected() -> T:
+            async with Client.connect(self.kubeconfig, context=self.context, user_agent="fairlead-cli") as client:
+                return await work(Cluster(client))
+
+        try:
+            return asyncio.run(connected())
+        except NotReadError as error:
+            say(error, file=sys.stderr)
+        except errors.ApiError as error:
+            say(f"the cluster could not be asked: {error}", file=sys.stderr)
+        except (CredentialsError, OSError) as error:
+            say(_no_cluster(error, _contexts(self.kubeconfig), self.context), file=sys.stderr)
+        raise typer.Exit(unread)
+
+    @property
+    def own_namespace(self) -> str:
+        """The namespace of the context, as kubectl would take it."""
+        wanted = self.context or _read(self.kubeconfig).get("current-context")
+        return str(_contexts(self.kubeconfig).get(wanted, {}).get("namespace") or "default")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown(OfCluster):
+    """One that shows what it read."""
+
+    output: Output = "table"
+
+
+async def check_namespace(cluster: Cluster, name: str) -> None:
+    """Raises NotReadError when the namespace does not exist; nothing when that cannot be read."""
+    client = cluster.client
+    try:
+        await client.get(resources.raw(resources.NAMESPACES), name)
+    except errors.NotFound as error:
+        near: list[str] = []
+        with contextlib.suppress(errors.ApiError):
+            known = (await client.list(resources.raw(resources.NAMESPACES))).items
+            near = difflib.get_close_matches(name, [str(raw["metadata"]["name"]) for raw in known])
+        hint = f"; did you mean {', '.join(near)}?" if near else f"; all gangs: {program()} gangs -A"
+        raise NotReadError(f"no namespace is called {name}{hint}") from error
+    except errors.ApiError:
+        return  # a user of one namespace may not see it
+
+
+async def user(client: Client) -> str:
+    """Who asks, as the apiserver sees it; "" where it does not say, or not as one line of a usual length."""
+    try:
+        seen = await client.create(resources.SELF_SUBJECT_REVIEWS, {})
+    except errors.ApiError:
+        return ""
+    found = str(((seen.get("status") or {}).get("userInfo") or {}).get("username") or "")
+    return found if len(found) <= 256 and found.isprintable() else ""
+
+
+def program() -> str:
+    """The command as the user called it, for advice in messages."""
+    return "kubectl fairlead" if Path(sys.argv[0]).name.startswith("kubectl-") else "fairlead"
+
+
+def _no_cluster(error: Exception, known: dict[Any, Any], context: str | None) -> str:
+    if context and known and context not in known:
+        return f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}"
+    more = "" if "--kubeconfig" in str(error) else "; name one with --kubeconfig FILE, $KUBECONFIG or --context NAME"
+    return f"no cluster to ask: {error}{more}"
+
+
+def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
+    """The kubeconfig's contexts by name; none where the file cannot be read."""
+    try:
+        return {each.get("name"): each.get("context") or {} for each in _read(kubeconfig).get("contexts") or ()}
+    except (AttributeError, TypeError):
+        return {}
+
+
+def _read(kubeconfig: Path | None) -> dict[str, Any]:
+    path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or Path.home() / ".kube/config")
+    try:
+        found = yaml_text.document(files.read(Path(path), bytes_max=SMALL.bytes), SMALL)
+    except (OSError, UnreadableError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,1 +1,0 @@
-"""Recorded decisions decided again, and compared bit by bit."""
