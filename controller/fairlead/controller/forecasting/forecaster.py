@@ -29,7 +29,7 @@ from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.forecast import CpuBudget, Forecast, forecast
 from fairlead.engine.forecast.run_times import Progress, RunTimes
-from fairlead.engine.forecast.simulation import Submissions
+from fairlead.engine.forecast.submissions import Submissions
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import RunningGang
