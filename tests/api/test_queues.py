@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead.api.base import LabelSelector
 from fairlead.api.queues import may_both_match
-from fairlead.controller.watch.conflicts import selected_twice
+from fairlead.controller.watch.settings import selected_twice
 from fairlead.kube import labels, objects
 
 VALUES = ["x", "y"]

@@ -6,14 +6,10 @@ tests.chaos --mutation NAME --until-failed` tries one until it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
-from fairlead.controller.commit.claim_writes import ClaimWrites
 from fairlead.controller.commit.committer import Committer, Outcome
-from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.writes import GivenUpError, all_done
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.watch.caches import Caches
@@ -23,7 +19,7 @@ from fairlead.driver.publish.publisher import Publisher
 from fairlead.history.facts.changes import Watcher
 from fairlead.history.recording.records import CHAIN_START
 from fairlead.history.recording.writer import RecordingWriter
-from fairlead.kube import errors, transport
+from fairlead.kube import errors
 from fairlead.kube.informer import Informer
 from fairlead.kube.lease import LeaderLease
 
@@ -74,38 +70,9 @@ def _release_before_all_is_written() -> None:
 
 
 @_mutation
-def _takeover_voids_nothing() -> None:
-    """A new leader decides although writes of the last one may still arrive, and on caches as old as they are."""
-
-    async def run(self: Any) -> None:
-        await self._caches.filled()
-        self._caches.rules.begin_term()
-
-    _put(Takeover, "run", run)
-
-
-@_mutation
-def _unguarded_writes() -> None:
-    """Who has lost the lease writes on."""
-    _put(transport.Transport, "guarded", lambda self, guard, *, timeout_s, retries=0: self)
-
-
-@_mutation
 def _lease_taken_early() -> None:
     """A standby takes the lease from a leader that is there."""
     _put(LeaderLease, "_expired", lambda self, lease: True)
-
-
-@_mutation
-def _claims_written_unconditionally() -> None:
-    """A claim is written whatever has become of it since it was read."""
-    real = ClaimWrites._patch_claim
-
-    async def patch(self: Any, claim: Any, body: Mapping[str, Any], **more: Any) -> Any:
-        unversioned = msgspec.structs.replace(claim.metadata, resource_version="")
-        return await real(self, msgspec.structs.replace(claim, metadata=unversioned), body, **more)
-
-    _put(ClaimWrites, "_patch_claim", patch)
 
 
 @_mutation

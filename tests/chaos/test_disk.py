@@ -55,16 +55,16 @@ def outcomes(disk: Disk, name: str, text: str, *, durable: bool) -> set[str | No
     return found
 
 
-def test_what_was_synced_stays(disk: Disk):
-    assert outcomes(disk, "new", "text", durable=True) == {"text"}
-
-
-def test_what_was_not_synced_is_lost_or_empty_or_there(disk: Disk):
-    assert outcomes(disk, "new", "text", durable=False) == {None, "", "text"}
-
-
-def test_an_old_content_may_come_back(disk: Disk):
-    assert outcomes(disk, "kept", "newer", durable=False) == {"old", "newer"}
+@pytest.mark.parametrize(
+    ("name", "text", "durable", "found"),
+    [
+        pytest.param("new", "text", True, {"text"}, id="what was synced stays"),
+        pytest.param("new", "text", False, {None, "", "text"}, id="else it is lost, or empty, or there"),
+        pytest.param("kept", "newer", False, {"old", "newer"}, id="an old content may come back"),
+    ],
+)
+def test_what_is_there_after_a_loss_of_power(disk: Disk, name: str, text: str, durable: bool, found: set[str | None]):
+    assert outcomes(disk, name, text, durable=durable) == found
 
 
 def test_of_what_was_appended_to_a_recording_a_part_is_lost_or_zeros(tmp_path: Path):

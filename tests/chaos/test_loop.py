@@ -36,14 +36,6 @@ def run(loop: VirtualLoop, main: Callable[[], Coroutine[Any, Any, None]]) -> Non
     loop.run_until_complete(main())
 
 
-def test_a_day_passes_at_once(loop: VirtualLoop):
-    async def main() -> None:
-        await asyncio.sleep(86_400.0)
-
-    run(loop, main)
-    assert CLOCK.now == 86_400.0
-
-
 def test_a_paused_process_does_what_was_due_when_it_goes_on(loop: VirtualLoop):
     seen: list[tuple[str, float]] = []
 
@@ -100,18 +92,6 @@ def test_what_a_process_starts_is_its_own(loop: VirtualLoop):
 
     run(loop, main)
     assert seen == ["thread"]
-
-
-def test_timers_of_one_moment_come_in_the_order_in_which_they_were_set(loop: VirtualLoop):
-    seen: list[int] = []
-
-    async def main() -> None:
-        for number in range(50):
-            loop.call_at(1.0, seen.append, number)
-        await asyncio.sleep(1.0)
-
-    run(loop, main)
-    assert seen == list(range(50))
 
 
 def test_a_wait_that_nothing_will_end_is_an_error_and_no_hang(loop: VirtualLoop):

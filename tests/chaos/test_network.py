@@ -62,14 +62,6 @@ def site() -> Site:
     return made
 
 
-def test_a_request_is_answered(site: Site):
-    async def main() -> None:
-        assert await site.get() == b"/a"
-
-    site.run(main)
-    assert 0 < CLOCK.now < 0.01
-
-
 def test_a_path_that_is_cut_refuses_in_both_directions(site: Site):
     async def main() -> None:
         for path in (site.there, site.back):
@@ -110,17 +102,6 @@ def test_a_request_that_is_held_too_long_times_out_and_arrives_later(site: Site)
     site.run(main)
 
 
-def test_a_lost_message_breaks_its_connection_alone(site: Site):
-    async def main() -> None:
-        site.there.lost = 1.0
-        with pytest.raises(Reset):
-            await site.get()
-        site.there.lost = 0.0
-        await site.get()
-
-    site.run(main)
-
-
 def test_only_what_may_be_sent_again_arrives_twice(site: Site):
     async def main() -> None:
         site.there.doubled = 1.0
@@ -145,17 +126,6 @@ def test_a_watch_keeps_its_order_however_late_its_messages_are(site: Site):
         assert got == b"".join(b"%d\n" % number for number in range(20))
 
     site.run(main)
-
-
-def test_a_silent_watch_ends_for_the_client_after_its_patience(site: Site):
-    async def main() -> None:
-        opened = await site.wire.open("/a", params={"watch": "true"}, headers={}, silence_max_s=8.0)
-        site.client.call(2.5, site.network.hold, site.back)
-        with pytest.raises(TimeoutError):
-            await opened.read()
-
-    site.run(main)
-    assert 8.0 <= CLOCK.now < 11.0
 
 
 def test_connections_break_when_the_server_is_killed(site: Site):

@@ -85,35 +85,28 @@ class View:
 
     async def phase(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 30.0) -> Raw:
         """The pod, once it is in one of these phases."""
+        return await self._reached(PODS, name, phases, namespace, timeout_s)
+
+    async def gang(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 30.0) -> Raw:
+        """The Gang, once it is in one of these phases."""
+        return await self._reached(GANGS, name, phases, namespace, timeout_s)
+
+    async def _reached(
+        self, resource: Resource[Any], name: str, phases: tuple[str, ...], namespace: str, timeout_s: float
+    ) -> Raw:
         seen: Raw | None = None
 
         async def reached() -> bool:
             nonlocal seen
-            seen = await self.get(PODS, name, namespace)
+            seen = await self.get(resource, name, namespace)
             return seen is not None and phase_of(seen) in phases
 
         try:
             await until(reached, timeout_s=timeout_s)
         except AssertionError:
             status = (seen or {}).get("status")
-            raise AssertionError(f"pod {namespace}/{name} is not {' or '.join(phases)}: {status}") from None
-        assert seen is not None
-        return seen
-
-    async def gang(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 30.0) -> Raw:
-        """The Gang, once it is in one of these phases."""
-        seen: Raw | None = None
-
-        async def reached() -> bool:
-            nonlocal seen
-            seen = await self.get(GANGS, name, namespace)
-            return seen is not None and seen.get("status", {}).get("phase") in phases
-
-        try:
-            await until(reached, timeout_s=timeout_s)
-        except AssertionError:
-            status = (seen or {}).get("status")
-            raise AssertionError(f"gang {namespace}/{name} is not {' or '.join(phases)}: {status}") from None
+            kind = resource.kind
+            raise AssertionError(f"{kind} {namespace}/{name} is not {' or '.join(phases)}: {status}") from None
         assert seen is not None
         return seen
 

@@ -21,13 +21,13 @@ from unittest import mock
 from fairlead.api import names
 from fairlead.cli.views import explain, gangs
 from fairlead.controller import term as terms
-from fairlead.controller.background import background
 from fairlead.controller.commit.writes import LeaseLostError
-from fairlead.controller.observation import observe
 from fairlead.controller.options import ControllerOptions
+from fairlead.controller.rehearsal import observe
 from fairlead.controller.report import queue_series, reporter
 from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.standby import background
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.forecast.forecast import Forecast, GangForecast, forecast
 from fairlead.engine.forecast.run_times import RunTimes

@@ -15,7 +15,7 @@ from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.printer import say
 from fairlead.cli.reading import OfCluster
-from fairlead.controller.observation import Unread, observe
+from fairlead.controller.rehearsal import Unread, observe
 from fairlead.history.code_version import code_version
 from fairlead.history.facts.form import FactsError
 from fairlead.history.facts.snapshot_file import dump, packed

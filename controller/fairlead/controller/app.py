@@ -11,11 +11,10 @@ from random import Random
 from fairlead.api.drivers import unknown_driver
 from fairlead.controller import standby
 from fairlead.controller.accounting.opencost import Allocations, HeldGpus
-from fairlead.controller.health import Health
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.rehearsal import Rehearsal
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.term import COMPONENT, lead
+from fairlead.controller.term import COMPONENT, Health, lead
 from fairlead.kube import otlp, probes, tracing
 from fairlead.kube.client import Client
 from fairlead.kube.lease import LeaderLease, LeaseTerms

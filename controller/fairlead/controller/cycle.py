@@ -1,64 +1,76 @@
 """The scheduling cycle: build the snapshot, decide, record, start to commit, and note the answers in the book.
 
-One cycle at a time, without waiting for a write.
+One cycle at a time, without waiting for a write: each gang's part is committed in a task of its own. What two gangs would write at once
+is left to the next decision: a claim that another admission is writing, and an eviction of a gang whose task still runs.
 
-A short decision is made in place, one that may be long beside the loop (`deciding`): a tenant may submit thousands of pods that
-all differ. What comes in between is seen by the next decision; a write that it makes void is refused by the apiserver, as after
-any decision.
+A short decision is made in place, one that may be long beside the loop: a tenant may submit thousands of pods that all differ. What
+comes in between is seen by the next decision; a write that it makes void is refused by the apiserver, as after any decision.
+
+After any decision the loop pauses as long as it took, up to `PAUSE_MAX_S`: writes, lease renewals and watches get half
+of the core however long decisions take. Without that, decisions of seconds one after the other let every write time out.
+After a decision that admitted no gang, the next one that is not urgent waits `IDLE_FACTOR` times as long as that one
+took, up to `IDLE_MAX_S`: other gangs' changes cost at most a fiftieth of a core, and delay no gang by more than a second.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
-from fairlead.controller.commit.admitter import Span
-from fairlead.controller.commit.executor import Executor
-from fairlead.controller.deciding import Decide, decide_beside
-from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.pacing import Pacing
+from fairlead.controller.book.book import GangState
+from fairlead.controller.commit.admitter import Admitter, Span
+from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.flight import Flight
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.tables import Tables
 from fairlead.engine.snapshot import Snapshot
-from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.plan import Admission, Eviction, Plan
 from fairlead.kube import logs
-from fairlead.kube.timing import Time
+from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
+Decide = Callable[[Snapshot, float], Plan]
 LONG_GANGS = 50  # waiting gangs from which on a decision may be long
 LONG_S = 0.05  # so is one after another that took this long
+PAUSE_MAX_S = 10.0
+IDLE_FACTOR = 50
+IDLE_MAX_S = 1.0
 
 
-class Cycle:
+class Cycle(Part):
     def __init__(
         self,
-        caches: Caches,
-        book: Book,
+        shared: Shared,
         snapshots: SnapshotBuilder,
-        executor: Executor,
         queues: QueueInputs,
-        time: Time,
+        admitter: Admitter,
+        evictor: Evictor,
+        gang_tasks: GangTasks,
         *,
         decide: Decide | None = None,
         flight: Flight | None = None,
     ) -> None:
+        super().__init__(shared)
         self.plan = Plan()  # the last decision's
         self.decisions = 0  # so far
         self.deciding = False  # a decision is being made in its thread
         self._made: Span = (0.0, 0.0)  # when the last decision was
-        self._caches = caches
-        self._book = book
         self._snapshots = snapshots
-        self._executor = executor
         self._queues = queues
-        self._clock = time.clock
-        self._decide = decide or caches.tables.engine.decide
+        self._admitter = admitter
+        self._evictor = evictor
+        self._gang_tasks = gang_tasks
+        self._decide = decide or shared.caches.tables.engine.decide
         self._flight = flight
-        self._pacing = Pacing(time.clock)
+        self._pacing = Pacing(self._clock)
 
     async def decide(self, now: float) -> set[GangId]:
         """Makes `plan`. Returns the gangs whose demand for nodes changed."""
@@ -81,10 +93,50 @@ class Cycle:
 
     def carry_out(self, now: float) -> set[GangId]:
         """Starts what the plan says. Returns the gangs of which there is something new to report."""
-        for admission in self._executor.start(self.plan, now, self._made):
+        started: list[Admission] = []
+        writing = self._gang_tasks.writing()
+        for admission in self.plan.admissions:
+            keys = {claim.key for claim in admission.claims}
+            if keys & writing:
+                self._gang_tasks.awaited()
+                continue
+            writing |= keys
+            self._start_admission(admission)
+            started.append(admission)
+        times = eviction_marks.eviction_times(self.plan.evictions, now)
+        for eviction in self.plan.evictions:
+            self._start_eviction(eviction, times[eviction.id])
+        for admission in started:
             self._snapshots.admitted(admission, now)
         admitted = {(each.namespace, each.name) for each in self.plan.admissions}
         return self._note_answers(self.plan) | admitted
+
+    def _start_admission(self, admission: Admission) -> None:
+        gang_id = (admission.namespace, admission.name)
+        gang = self._caches.gangs[gang_id]
+        self._admitter.assume(gang, admission, self._made)
+        self._gang_tasks.start(gang_id, self._admit(gang, admission), admission)
+
+    async def _admit(self, gang: Gang, admission: Admission) -> None:
+        why = await self._admitter.admit(gang, admission)
+        if why:
+            self._gang_tasks.backoffs.note_failure(gang.id, why, now=self._wall())
+        else:
+            self._evictor.admitted(gang.id)
+            if gang.plain and self._caches.gang_object(gang.id) is None:  # else its status is to follow
+                self._gang_tasks.settle_later(gang.id)
+
+    def _start_eviction(self, eviction: Eviction, at: float) -> None:
+        gang_id = (eviction.namespace, eviction.name)
+        gang = self._caches.gangs.get(gang_id)
+        if gang is None or self._book[gang_id].busy:
+            return
+        self._evictor.assume(gang_id, eviction)
+        self._gang_tasks.start(gang_id, self._evictor.begin(gang, eviction, at))
+        self._caches.triggers.gang(gang_id, first=True)
+        namespace, _, name = eviction.beneficiary.partition("/")
+        if name:
+            self._caches.triggers.gang((namespace, name), first=True)
 
     @property
     def took_s(self) -> float:
@@ -132,3 +184,32 @@ class Cycle:
         """Asks for a decision when its time has come."""
         if self._queues.take_due(now):
             self._caches.triggers.decide(urgent=True)
+
+
+async def decide_beside(tables: Tables, decide: Decide, snapshot: Snapshot, now: float) -> Plan:
+    """Cancelled, it waits for the thread's end: the tables are not to change before."""
+    with tables.at_rest():
+        deciding = asyncio.ensure_future(asyncio.to_thread(decide, snapshot, now))
+        try:
+            return await asyncio.shield(deciding)
+        finally:
+            while not deciding.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({deciding})
+
+
+class Pacing:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._urgent_at = 0.0  # of the clock: nothing is decided before
+        self._normal_at = 0.0  # nor before this, unless it is urgent
+
+    def wait_s(self, *, urgent: bool) -> float:
+        """For how long nothing is to be decided yet."""
+        return max(0.0, (self._urgent_at if urgent else self._normal_at) - self._clock())
+
+    def note(self, *, began: float, decide_began: float, ended: float, admitted: bool) -> None:
+        """A decision ended; times are of the clock. `began`: its snapshot, `decide_began`: the engine."""
+        self._urgent_at = self._normal_at = ended + min(PAUSE_MAX_S, ended - began)
+        if not admitted:
+            self._normal_at = max(self._urgent_at, ended + min(IDLE_MAX_S, IDLE_FACTOR * (ended - decide_began)))

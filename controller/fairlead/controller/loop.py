@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from fairlead.controller.book.book import Book
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
+from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.cycle import Cycle
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.reporting import Reporting
-from fairlead.controller.watch.caches import Caches
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -26,27 +24,23 @@ LATER_S = 0.18  # and so much longer after changes that no gang which comes wait
 ERROR_PAUSE_S = 1.0
 
 
-class Controller:
+class Controller(Part):
     def __init__(
         self,
-        caches: Caches,
-        book: Book,
+        shared: Shared,
         reconciler: GangReconciler,
         cycle: Cycle,
         reporting: Reporting,
         nodes: NodeRequests,
         nominated: NominatedNodes,
-        time: Time,
     ) -> None:
-        self.last_run_at = time.clock()  # at most `claim_reconciler.SWEEP_S` ago, unless the loop hangs
-        self._caches = caches
-        self._book = book
+        super().__init__(shared)
+        self.last_run_at = self._clock()  # at most `reconcile.SWEEP_S` ago, unless the loop hangs
         self._reconciler = reconciler
         self._cycle = cycle
         self._reporting = reporting
         self._nodes = nodes
         self._nominated = nominated
-        self._clock, self._wall, self._sleep = time.clock, time.wall, time.sleep
         self._first = True
 
     @property
@@ -72,7 +66,7 @@ class Controller:
         looked = now = self._wall()
         decided = False
         self._caches.triggers.looked()
-        self._reconciler.due.expire(now)
+        self._reconciler.expire(now)
         self._cycle.expire(now)
         changed = self._reconciler.reconcile(self._changed(), now)
         self._forget_gone(changed, now)
@@ -106,7 +100,7 @@ class Controller:
 
     async def _wait(self) -> None:
         """Until something changed or is due, and a moment longer."""
-        due = [self._reconciler.due.next()]
+        due = [self._reconciler.next_due()]
         if self._cycle.due_at is not None:
             due.append(self._cycle.due_at)
         triggers = self._caches.triggers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.commit.evictor import QueueBudgets
 from fairlead.controller.spending import BudgetNow, SpendingBudgets
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.scheduled import Scheduled, ScheduledQuotas
@@ -14,18 +14,9 @@ from fairlead.engine.types.settings import QueueSpec
 
 
 class QueueInputs:
-    """`usage_weight`: how strongly past use corrects queues' weights. `due`: when time alone may change the next decision, unix seconds."""
+    """`due`: when time alone may change the next decision, unix seconds."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        budgets: QueueBudgets,
-        usage: UsageHistory,
-        spending: SpendingBudgets,
-        *,
-        usage_weight: float,
-    ) -> None:
-        self.usage_weight = usage_weight
+    def __init__(self, caches: Caches, budgets: QueueBudgets, usage: UsageHistory, spending: SpendingBudgets) -> None:
         self.due: float | None = None
         self._caches = caches
         self._budgets = budgets

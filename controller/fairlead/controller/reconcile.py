@@ -2,23 +2,24 @@
 
 In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`); an eviction is
 continued (`eviction_marks.next_step`), or begun for a gang that was short of members too long; else the gang is requested if
-members wait, and the claim controller has had time to make the claims that it makes. A step runs as the gang's task; when it ends, the gang is reconciled again. Deadlines are the times at which a
-step is due though nothing changed.
+members wait, and the claim controller has had time to make the claims that it makes. A step runs as the gang's task; when it ends,
+the gang is reconciled again. Deadlines are the times at which a step is due though nothing changed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import heapq
 import logging
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from fairlead.controller.book.book import Book
+from fairlead.controller.book.book import Book, GangState
+from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.commit.recoverer import Recoverer
-from fairlead.controller.due import Due
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.commit.places import Places
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.admission.recovery import tried_at
 from fairlead.controller.gangs.admission.requests import GangRecord, blocking_problem, claims_awaited_until
@@ -27,10 +28,7 @@ from fairlead.controller.gangs.evictions import eviction_marks, past_evictions
 from fairlead.controller.gangs.held import idleness, leaving
 from fairlead.controller.gangs.membership import decisions, members
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.places import Places
-from fairlead.controller.report.events import Failures
 from fairlead.controller.snapshot import SnapshotBuilder
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core
@@ -38,43 +36,65 @@ from fairlead.kube import core
 log = logging.getLogger(__name__)
 
 DEADLINE_MIN_S = 0.1
+SWEEP_S = 30.0  # between two looks for garbage
 MOVE_FIRST_S = 2.0  # a gang that may move away from a node that goes is not asked to save its work before
+OUTDATED_MAX = 1000  # deadlines beyond those that count, until they are dropped
 CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
-class Steps(NamedTuple):
-    """What carries out the steps of gangs."""
-
-    tasks: GangTasks
-    claims: ClaimReconciler
-    recoverer: Recoverer
-    evictor: Evictor
-
-
-class GangReconciler:
-    """Implements `triggers.Attention`. `gang_timeout_s`: how long a released gang may take to bind before it is rolled back."""
+class GangReconciler(Part):
+    """Implements `triggers.Attention`. Times are unix seconds."""
 
     def __init__(
         self,
-        caches: Caches,
-        book: Book,
+        shared: Shared,
         snapshots: SnapshotBuilder,
-        steps: Steps,
+        gang_tasks: GangTasks,
+        admitter: Admitter,
+        evictor: Evictor,
         places: Places,
-        due: Due,
-        failures: Failures,
-        *,
-        gang_timeout_s: float,
     ) -> None:
-        self._caches = caches
-        self._book = book
+        super().__init__(shared)
         self._snapshots = snapshots
-        self._tasks, self._claims, self._recoverer, self._evictor = steps
+        self._gang_tasks = gang_tasks
+        self._backoffs = gang_tasks.backoffs
+        self._admitter = admitter
+        self._evictor = evictor
         self._places = places
-        self.due = due
-        self._deadlines = due.deadlines
-        self._failures = failures
-        self._gang_timeout_s = gang_timeout_s
+        self._claims = ClaimReconciler(shared)
+        self._deadlines = Deadlines(shared.book)
+        self._sweep_at = self._wall() + SWEEP_S
+
+    def close(self) -> None:
+        """The term ends."""
+        self._claims.close()
+
+    # -- what is due though nothing changed ------------------------------------------------------------------------
+
+    def next_due(self) -> float:
+        """A gang's deadline, the end of a backoff or of a held place, or garbage collection."""
+        others = (
+            self._deadlines.next(), self._backoffs.next_end(), self._gang_tasks.settled_at(), self._places.moves.next_end(),
+        )  # fmt: skip
+        return min((self._sweep_at, *(at for at in others if at is not None)))
+
+    def expire(self, now: float) -> None:
+        """Gangs whose deadline or backoff has passed are to be reconciled again."""
+        triggers = self._caches.triggers
+        self._gang_tasks.settle_due(now)
+        triggers.gangs(self._deadlines.take_due(now))
+        if self._places.moves.expire(now):
+            triggers.decide()
+        for gang_id in self._backoffs.expire(now, self._caches.gangs):
+            triggers.decide(urgent=True)
+            triggers.gang(gang_id)
+
+    def collect_garbage(self, now: float) -> None:
+        if now >= self._sweep_at:
+            self._sweep_at = now + SWEEP_S
+            self._claims.collect_garbage()
+
+    # -- gangs that changed ----------------------------------------------------------------------------------------
 
     def holds(self, gang_id: GangId) -> bool:
         """Whether the gang has devices, as it was last looked at, or is being written."""
@@ -91,7 +111,7 @@ class GangReconciler:
         if gang is None or not gang.solo:
             return False
         if state.settles_until is not None and not all(self._about_to_bind(member.pod) for member in gang.members):
-            self._tasks.settle(gang_id)
+            self._gang_tasks.settle(gang_id)
             return False
         return True
 
@@ -104,10 +124,6 @@ class GangReconciler:
             and not (now.spec.node_name or now.finished or now.metadata.deletion_timestamp)
             and not members.tried(now)
         )
-
-    def collect_garbage(self, now: float) -> None:
-        if self.due.take_sweep(now):
-            self._claims.collect_garbage()
 
     def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
         """Returns `changed`, and the gangs being evicted for one of them: their eviction may be cancelled."""
@@ -128,7 +144,7 @@ class GangReconciler:
     def _contained(self, gang_id: GangId, now: float) -> Iterator[None]:
         """What goes wrong with one gang stays with it: the others go on, and it is looked at again after a while."""
         done = False
-        with self._failures.contained("reconcile", "gang {}/{}".format(*gang_id)):
+        with self._metrics.failures.contained("reconcile", "gang {}/{}".format(*gang_id)):
             yield
             done = True
         if not done:
@@ -181,17 +197,20 @@ class GangReconciler:
         tried = tried_at(gang, state.tried or {}, now)
         state.tried = tried or None
         step = recovery.next_step(
-            gang, now=now, timeout_s=self._gang_timeout_s, tried=tried, node_exists=self._caches.node_exists
+            gang, now=now, timeout_s=self._options.gang_timeout_s, tried=tried, node_exists=self._caches.node_exists
         )
         if step is None:
-            self._recoverer.no_step(gang)
-            for deadline in (recovery.next_deadline(gang, self._gang_timeout_s, tried), recovery.untried(gang, now)[1]):
+            self._admitter.no_step(gang)
+            for deadline in (
+                recovery.next_deadline(gang, self._options.gang_timeout_s, tried),
+                recovery.untried(gang, now)[1],
+            ):
                 if deadline is not None:
                     self._deadlines.set(gang.id, max(deadline, now + DEADLINE_MIN_S))
         elif state.backoff is not None and state.backoff.until > now:
             self._deadlines.set(gang.id, state.backoff.until)
         else:
-            self._tasks.start(gang.id, self._recoverer.carry_out(gang, step))
+            self._gang_tasks.start(gang.id, self._admitter.recover(gang, step))
         return step is not None
 
     def _continue_eviction(self, gang: Gang, record: GangRecord, now: float) -> bool:
@@ -204,7 +223,7 @@ class GangReconciler:
         if isinstance(step, eviction_marks.Wait):
             self._deadlines.set(gang.id, step.until)
         else:
-            self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
+            self._gang_tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
 
     def _announce(self, gang: Gang, now: float) -> bool:
@@ -220,7 +239,7 @@ class GangReconciler:
             if now < since + MOVE_FIRST_S:
                 self._deadlines.set(gang.id, since + MOVE_FIRST_S)
                 return False
-        self._tasks.start(gang.id, self._evictor.announce(gang, ask))
+        self._gang_tasks.start(gang.id, self._evictor.announce(gang, ask))
         return True
 
     def _shorten_leaving(self, gang: Gang, now: float) -> bool:
@@ -232,7 +251,7 @@ class GangReconciler:
         late, soonest = leaving.to_shorten(found, bound_s, now)
         if late and self._snapshots.others_wait(gang.id):
             self._deadlines.set(gang.id, now + eviction_marks.RETRY_S)
-            self._tasks.start(gang.id, self._evictor.shorten(gang, late, bound_s))
+            self._gang_tasks.start(gang.id, self._evictor.shorten(gang, late, bound_s))
             return True
         if late or soonest is not None:
             self._deadlines.set(gang.id, now + eviction_marks.RETRY_S if late or soonest is None else soonest)
@@ -261,7 +280,7 @@ class GangReconciler:
             checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.rules.bounds(gang).checkpoint_grace_s),
         )
         self._evictor.assume(gang.id, eviction)
-        self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
+        self._gang_tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
         return True
 
     def _still_idle(self, gang: Gang, now: float) -> bool:
@@ -275,3 +294,40 @@ class GangReconciler:
         if gang is None or not gang.gated or self._book[beneficiary].admitting:
             return False
         return blocking_problem(gang) is None and self._caches.rules.held_by(gang) is None
+
+
+class Deadlines:
+    """When each gang is to be looked at though nothing changed. Asking for the next costs the same however many there are."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._at = book.all(GangState.deadline)
+        self._heap: list[tuple[float, GangId]] = []  # also what was dropped or replaced
+
+    def set(self, gang_id: GangId, at: float) -> None:
+        """The earliest of several counts."""
+        if at >= self._at.get(gang_id, float("inf")):
+            return
+        self._book[gang_id].deadline = at
+        heapq.heappush(self._heap, (at, gang_id))
+        if len(self._heap) > 2 * len(self._at) + OUTDATED_MAX:
+            self._heap = [(when, each) for each, when in self._at.items()]
+            heapq.heapify(self._heap)
+
+    def drop(self, gang_id: GangId) -> None:
+        self._book[gang_id].deadline = None
+
+    def next(self) -> float | None:
+        """The first of all."""
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: float) -> list[GangId]:
+        """The gangs whose deadline has come; it is dropped."""
+        due: list[GangId] = []
+        while (at := self.next()) is not None and at <= now:
+            _, gang_id = heapq.heappop(self._heap)
+            self.drop(gang_id)
+            due.append(gang_id)
+        return due

@@ -1,6 +1,8 @@
 """Reports after each run of the loop: every gang with something new, Queues and Flavors, and gangs by phase.
 
-One more gang changes the positions of all that wait behind it: so namespaces take turns (`turns`), and gangs that have started have
+What of a gang is shown is collected from where it is known: the book, its pods and claims, the cluster's tables, and Events.
+
+One more gang changes the positions of all that wait behind it: so namespaces take turns (`triggers.Turns`), and gangs that have started have
 none to wait for.
 """
 
@@ -8,62 +10,56 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, Wait
+from fairlead.controller.book.book import GangState, Wait
+from fairlead.controller.book.shown import SchedulingState
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims.allocations import held_claims
+from fairlead.controller.gangs.evictions import eviction_marks
+from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.held.idleness import IdleNotice, notice
+from fairlead.controller.gangs.held.placement import HeldModels, held_models, placement
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.report.forecasts import ShownForecasts
+from fairlead.controller.report.kubelet_events import KubeletEvents
 from fairlead.controller.report.queue_series import HeldFlavors
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.shown_states import ShownStates
 from fairlead.controller.snapshot import queued_since
-from fairlead.controller.turns import Turns
-from fairlead.controller.watch.caches import Caches
+from fairlead.controller.watch.triggers import Turns
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import Problem
 
 log = logging.getLogger(__name__)
 
 IGNORED_LOGGED_MAX = 20  # slices of one report
+LONG_S = 60.0  # pods that take longer to end are named, with what bounds that
 
 
-class Outlets(NamedTuple):
-    """Where what is reported goes: statuses, the forecasts that they show, events, metrics and traces."""
-
-    reporter: Reporter
-    forecasts: ShownForecasts
-    telemetry: Telemetry
-
-
-class Reporting:
+class Reporting(Part):
     """Waits last from the creation of a gang to its start, or until it is gone."""
 
     def __init__(
         self,
-        caches: Caches,
-        book: Book,
+        shared: Shared,
         queues: QueueInputs,
         awaited: AwaitedNodes,
-        states: ShownStates,
-        outlets: Outlets,
+        reporter: Reporter,
+        forecasts: ShownForecasts,
+        kubelet_events: KubeletEvents,
     ) -> None:
-        self._caches = caches
-        self._book = book
+        super().__init__(shared)
         self._queues = queues
         self._awaited = awaited
-        self._states = states
-        self._reporter = outlets.reporter
-        self.forecasts = outlets.forecasts
-        self._metrics, self._traces = outlets.telemetry.metrics, outlets.telemetry.traces
+        self._reporter = reporter
+        self.forecasts = forecasts
+        self._kubelet_events = kubelet_events
         self._turns = Turns()
         self._ignored_slices: frozenset[str] = frozenset()
         self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
-        self._flavors = HeldFlavors(caches)
+        self._flavors = HeldFlavors(shared.caches)
 
     def decided(self, plan: Plan, took_s: float, now: float) -> None:
         """What the decision of that time states of Queues and Flavors, and what it could not decide."""
@@ -93,7 +89,7 @@ class Reporting:
                 self._note_start(gang, now)
                 self._note_wait(gang, now)
                 self._traces.seen(gang, now if looked is None else looked)
-                self._reporter.gang(gang, self._states.of(gang, now))
+                self._reporter.gang(gang, self._state(gang, now))
         for queue in self._queues.used_otherwise(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)
@@ -156,3 +152,62 @@ class Reporting:
         if waited is not None:
             series = self._metrics.queue_wait_seconds.labels(waited.queue, "", "withdrawn")
             series.observe(max(0.0, now - waited.at))
+
+    # -- what of a gang is shown -----------------------------------------------------------------------------------
+
+    def _state(self, gang: Gang, now: float) -> SchedulingState:
+        state = self._book[gang.id]
+        return SchedulingState(
+            waiting=state.waiting,
+            admitting=state.admitting,
+            queue=self._caches.rules.queue_of(gang.id),
+            last_failure=state.backoff.why if state.backoff else "",
+            eviction=eviction_marks.progress(gang, state.attempts.refused if state.attempts else ""),
+            victims=tuple(sorted("/".join(victim) for victim in state.victims or ())),
+            reservation=state.reservation,
+            leaving=self._leaving(gang, now),
+            forecast=state.forecast,
+            idle=self._idle(gang, now),
+            placement=placement(gang, self._level_of) if gang.released else (),
+            models=self._models(gang) if gang.released else None,
+            hold="" if (held := self._caches.rules.held_by(gang)) is None else str(held),
+            nodes=self._awaited.of(gang.id, now) if gang.gated else None,
+            untried=recovery.untried(gang, now)[0],
+            lost=self._caches.lookup.lost_nodes(gang) if gang.released else (),
+            refused=self._kubelet_events.of(gang, now) if gang.released else None,
+        )
+
+    def _leaving(self, gang: Gang, now: float) -> str:
+        """Names pods that take longer than usual to end: most are gone before anyone reads of them."""
+        bound_s = (
+            self._caches.rules.bounds(gang).termination_grace_s
+            if any(each.terminating for each in gang.released)
+            else 0
+        )
+        found = [
+            member
+            for member in leaving.holding(gang)
+            if (member.pod.metadata.deletion_grace_period_seconds or 0) > min(bound_s, LONG_S)
+            or (leaving.leaving_since(member.pod) or now) + LONG_S < now
+        ]
+        return leaving.description(found, bound_s)
+
+    def _idle(self, gang: Gang, now: float) -> IdleNotice | None:
+        found = self._caches.rules.idle(gang, now) if gang.released else None
+        return None if found is None else notice(gang, *found, now)
+
+    def _level_of(self, label: str, node: str) -> str | None:
+        """What the node is labelled with, else the one value that its devices have of such an attribute."""
+        tables = self._caches.tables
+        info = tables.nodes.get(node)
+        if info is None:
+            return None
+        if label in info.labels:
+            return info.labels[label]
+        devices = tables.inventory.on_node(node, info.labels).devices
+        values = {str(value) for device in devices for _, value in device.values(label)}
+        return values.pop() if len(values) == 1 else None
+
+    def _models(self, gang: Gang) -> HeldModels | None:
+        caches = self._caches
+        return held_models(held_claims(gang.members).values(), caches.tables.inventory, caches.rules.models_of(gang))

@@ -6,18 +6,16 @@ A gang that is being admitted counts as running, with what its admission gives: 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
-from fairlead.controller import decision_inputs
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import Book, GangState
+from fairlead.controller.commit.evictor import is_preemptor, may_evict
 from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.commit.refusals import Refusals
-from fairlead.controller.commit.victims import is_preemptor, may_evict
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.commit.places import Places
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.claims.quotas import add, admission_charge
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
@@ -25,11 +23,8 @@ from fairlead.controller.gangs.held.running import RunningContext, admitted_gang
 from fairlead.controller.gangs.held.vacancies import with_leftover
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.controller.holding import Holding
-from fairlead.controller.places import Places
+from fairlead.controller.holding import Holding, Rollouts, StartHistory, restart_s, wakes
 from fairlead.controller.queue_inputs import QueueInputs
-from fairlead.controller.restarts import RestartTimes, StartHistory
-from fairlead.controller.rollouts import Rollouts
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.value.workload import WorkloadCounter
 from fairlead.engine.plan.turns import TURN_S
@@ -55,33 +50,30 @@ def _queued_before(state: GangState, past: Iterable[PastEviction]) -> float | No
     return min((*(each.queued_since for each in past), *own), default=None)
 
 
-class SnapshotBuilder:
+class SnapshotBuilder(Part):
     def __init__(
         self,
-        caches: Caches,
-        book: Book,
-        tasks: GangTasks,
-        refusals: Refusals,
+        shared: Shared,
+        gang_tasks: GangTasks,
         queues: QueueInputs,
         places: Places,
         awaited: AwaitedNodes,
         history: StartHistory,
     ) -> None:
         """`history`: of how long gangs take to start."""
-        self._caches = caches
-        self._book = book
-        self._requests = book.all(GangState.request)
-        self._tasks = tasks
-        self._refusals = refusals
+        super().__init__(shared)
+        self._requests = shared.book.all(GangState.request)
+        self._gang_tasks = gang_tasks
+        self._refusals = gang_tasks.backoffs.refusals
         self._queues = queues
         self._places = places
         self._awaited = awaited
-        self._restarts = RestartTimes(book, history)
+        self._history = history
         self._learner = WorkloadCounter()
-        self._holding = Holding(book)
-        self._rollouts = Rollouts(book)
+        self._holding = Holding(shared.book)
+        self._rollouts = Rollouts(shared.book)
         self._built_at = 0.0  # the last snapshot; unix seconds
-        self._searched: frozenset[str] = frozenset()  # see `engine.plan.search_turns`
+        self._searched: frozenset[str] = frozenset()  # see `engine.plan.turns`
         self._searched_at = 0.0
         self._crowded: frozenset[str] = frozenset()  # namespaces of which the last decision had no time for all gangs
 
@@ -122,7 +114,7 @@ class SnapshotBuilder:
 
     def _note_written(self) -> None:
         """Plain gangs whose admission is written hold the claims that it made, which were unnamed in `admitted`."""
-        for gang_id in self._tasks.take_written():
+        for gang_id in self._gang_tasks.take_written():
             gang, held = self._caches.gangs.get(gang_id), self._holding.get(gang_id)
             if gang is None or held is None or self._book[gang_id].settles_until is None:
                 continue  # looked at meanwhile
@@ -144,32 +136,30 @@ class SnapshotBuilder:
         self._rolls(gang.id, gang)
         if gang.plain and self._book[gang.id].admitting:
             return
-        labels = self._caches.namespace_labels(gang.namespace)
-        before = self._book.take(gang.id, GangState.running_since)
-        idle = self._caches.rules.idle(gang, now)
-        context = dataclasses.replace(
-            self._context(gang.id, now), running_since=before, idle=None if idle is None else idle[0],
-            models=self._caches.rules.namespace_models(gang.namespace), movable=self._caches.rules.movable(gang), restart_s=self._restarts.of(gang),
-        )  # fmt: skip
-        running = running_gang(gang, record, labels, context)
-        if running is not None and gang.started and not gang.solo:
-            self._book[gang.id].running_since = running.started
-        if decision_inputs.wakes(self._holding.get(gang.id), running):
-            self._caches.triggers.decide(urgent=True)
-        self._holding.set(gang.id, running)
-
-    def _context(self, gang_id: GangId, now: float) -> RunningContext:
-        state = self._book[gang_id]
+        rules, lookup, state = self._caches.rules, self._caches.lookup, self._book[gang.id]
         if (state.exempt_until or 0.0) <= now:
             state.exempt_until = None
-        return RunningContext(
+        before = self._book.take(gang.id, GangState.running_since)
+        idle = rules.idle(gang, now)
+        context = RunningContext(
+            running_since=before,
+            idle=None if idle is None else idle[0],
+            models=rules.namespace_models(gang.namespace),
+            movable=rules.movable(gang),
+            restart_s=restart_s(gang, state, self._history),
             evicting=frozenset(pod.uid for pod in state.evicting.pods) if state.evicting else (),
             not_evictable=state.exempt_until is not None,
-            budgets_of=lambda member: self._caches.lookup.budgets_of(member.pod),
-            job_deadline=lambda member: self._caches.lookup.job_deadline(member.pod),
-            bounds=self._caches.rules.namespace_bounds(gang_id[0]),
+            budgets_of=lambda member: lookup.budgets_of(member.pod),
+            job_deadline=lambda member: lookup.job_deadline(member.pod),
+            bounds=rules.namespace_bounds(gang.namespace),
             volumes_of=self._volumes_of,
         )
+        running = running_gang(gang, record, self._caches.namespace_labels(gang.namespace), context)
+        if running is not None and gang.started and not gang.solo:
+            state.running_since = running.started
+        if wakes(self._holding.get(gang.id), running):
+            self._caches.triggers.decide(urgent=True)
+        self._holding.set(gang.id, running)
 
     def _volumes_of(self, member: Member) -> tuple[core.NodeSelector, ...] | None:
         needs = self._caches.lookup.volume_needs(member.pod)
@@ -241,7 +231,7 @@ class SnapshotBuilder:
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
             namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),
-            usage_weight=self._queues.usage_weight,
+            usage_weight=self._options.usage_weight,
             workload=self._learner.workload(),
             namespace_steps=NAMESPACE_STEPS,
             searched=self._searched,
@@ -251,7 +241,7 @@ class SnapshotBuilder:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._places.restore(plan, self._built_at)
         if self._any_awaits_admissions(plan):
-            self._tasks.awaited()
+            self._gang_tasks.awaited()
 
     def note(self, plan: Plan, now: float) -> set[GangId]:
         """What the next snapshots take from the plan. Returns the gangs whose demand for nodes changed."""
@@ -267,7 +257,7 @@ class SnapshotBuilder:
     def _any_awaits_admissions(self, plan: Plan) -> bool:
         """Whether what gangs are being given is part of the answer to a gang that waits."""
         least: dict[str, int] = {}  # by queue: lowest priority of the gangs that are being admitted
-        for admission in (*self._tasks.admissions().values(), *plan.admissions):
+        for admission in (*self._gang_tasks.admissions().values(), *plan.admissions):
             gang = self._caches.gangs.get((admission.namespace, admission.name))
             if gang is not None:
                 least[admission.queue] = min(gang.priority, least.get(admission.queue, gang.priority))
@@ -280,7 +270,7 @@ class SnapshotBuilder:
         """By namespace, what admissions under way still add to its quotas: for the claims that the caches do not show yet."""
         found: dict[str, dict[str, int]] = {}
         tables = self._caches.tables
-        for gang_id, admission in self._tasks.admissions().items():
+        for gang_id, admission in self._gang_tasks.admissions().items():
             gang, limited = self._caches.gangs.get(gang_id), tables.namespace_quotas.limited(gang_id[0])
             if gang is None or not limited:
                 continue
@@ -296,7 +286,7 @@ class SnapshotBuilder:
         return gang.members[0].owner if gang is not None and gang.solo and gang.members else ""
 
     def _pending(self, now: float) -> list[GangRequest]:
-        writing = self._tasks.writing()
+        writing = self._gang_tasks.writing()
         busy, backoffs = self._book.all(GangState.busy), self._book.all(GangState.backoff)
         found: list[GangRequest] = []
         for gang_id, request in self._requests.items():
@@ -304,7 +294,7 @@ class SnapshotBuilder:
             if gang_id in busy or (backoff is not None and backoff.until > now):
                 continue
             if any(claim.key in writing for claim in request.claims):
-                self._tasks.awaited()
+                self._gang_tasks.awaited()
                 continue
             found.append(request)
         return found
@@ -316,7 +306,7 @@ class SnapshotBuilder:
             labels = self._caches.namespace_labels(left.gang_id[0])
             found[left.gang_id] = with_leftover(found.get(left.gang_id, self._holding.get(left.gang_id)), left, labels)
         found |= self._places.held(lambda gang_id: found.get(gang_id, self._holding.get(gang_id)), now)
-        for gang_id, admission in self._tasks.admissions().items():
+        for gang_id, admission in self._gang_tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None and not gang.plain:
                 found[gang_id] = self._admitted(gang, admission, now)

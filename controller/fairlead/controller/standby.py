@@ -1,7 +1,8 @@
 """The caches of one replica, filled and kept current from its start on, whether it leads or not.
 
 So a standby takes over within a second or two: of 10,000 nodes with 8 MIG-capable GPUs each, filling the caches takes half a
-minute. While another leads, gangs are rebuilt as they change; a leader's loop does that itself. Reads only.
+minute. While another leads, gangs are rebuilt as they change; a leader's loop does that itself. Reads only. And what runs beside a
+program's main work: `background`, and `first` of several to end.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
-from fairlead.controller.background import background, first
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.watch.caches import Caches
@@ -87,3 +88,41 @@ async def _freeze(caches: Caches) -> None:
     )  # fmt: skip
     with frozen_heap():
         await asyncio.Event().wait()
+
+
+@contextlib.asynccontextmanager
+async def background(*work: Coroutine[Any, Any, None], ignore: type[Exception]) -> AsyncIterator[asyncio.Event]:
+    """Runs these beside the body. The event is set when one of them ends, which none of them should.
+
+    What ended it is logged, but for exceptions to `ignore`.
+    """
+    failed = asyncio.Event()
+    tasks = [asyncio.create_task(each) for each in work]
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, ignore):
+            log.error("a background task ended: %r", error, exc_info=error)
+        failed.set()
+
+    for task in tasks:
+        task.add_done_callback(ended)
+    try:
+        yield failed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first(*waits: Any, ignore: type[Exception]) -> None:
+    """Until the first of them ends; the others are cancelled and awaited. Raises its exception, but for those to `ignore`."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if (error := task.exception()) is not None and not isinstance(error, ignore):
+                raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

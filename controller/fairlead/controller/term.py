@@ -3,7 +3,7 @@
 The caches are the replica's (`standby`); all else is the term's, and the next term knows nothing of it. The first
 decision rests on what the cluster holds after the last leader stopped (`commit.takeover`). At the end, writes under way
 are finished before the lease is released; if they do not finish, it is left to expire, so that no other replica leads
-while one of them may arrive.
+while one of them may arrive. `Health`: what the probes answer of it.
 """
 
 from __future__ import annotations
@@ -11,45 +11,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
 from fairlead.controller.accounting.feed import GangDecisions, Known
 from fairlead.controller.accounting.ledger import LedgerSpending, LedgerTerm
 from fairlead.controller.autoscaling.awaited import AwaitedNodes
-from fairlead.controller.background import background, first
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.book.shown import NODES_CONDITION
 from fairlead.controller.commit.admitter import Admitter
-from fairlead.controller.commit.backoff import GangBackoffs
-from fairlead.controller.commit.claim_reconciler import ClaimReconciler
-from fairlead.controller.commit.committer import Committer
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.executor import Executor
-from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
-from fairlead.controller.commit.move_places import Moves
+from fairlead.controller.commit.evictor import Evictor, QueueBudgets
+from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.node_requests import NodeRequests
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
-from fairlead.controller.commit.queue_budgets import QueueBudgets
-from fairlead.controller.commit.recoverer import Recoverer
+from fairlead.controller.commit.part import Shared, Tasks
+from fairlead.controller.commit.places import Places
 from fairlead.controller.commit.takeover import Takeover
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.due import Due
 from fairlead.controller.forecasting.forecaster import Forecaster
 from fairlead.controller.forecasting.history import Checkpoint, RunHistory
 from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.membership.gangs import GangId
-from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
-from fairlead.controller.places import Places
 from fairlead.controller.queue_inputs import QueueInputs
-from fairlead.controller.reconcile import GangReconciler, Steps
-from fairlead.controller.replacements import Replacements
+from fairlead.controller.reconcile import GangReconciler
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.flight import Flight
 from fairlead.controller.report.forecasts import ShownForecasts
@@ -60,11 +49,10 @@ from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.report.traces import GangTraces
-from fairlead.controller.reporting import Outlets, Reporting
-from fairlead.controller.shown_states import ShownStates
+from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder, queued_since
 from fairlead.controller.spending import Spending, SpendingBudgets, not_known
-from fairlead.controller.standby import Watched, watching
+from fairlead.controller.standby import Watched, background, first, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.history.cost.report import wait_targets
@@ -79,6 +67,9 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 COMPONENT = "fairlead-controller"
+BLIND_AFTER = 5  # failures in a row of one watch
+STUCK_S = 120.0
+DECISION_STUCK_S = 900.0  # a decision that takes this long does not end
 
 
 class Leadership(Protocol):
@@ -117,56 +108,51 @@ class Term:
             if not lease.held:
                 raise LeaseLostError("the lease is lost")
 
-        timing = Time(random=Random(options.seed))  # noqa: S311
+        time = Time(random=Random(options.seed))  # noqa: S311
         guarded = client.guarded(guard, timeout_s=options.lease_s / 3)
-        self._caches, self._wall = caches, timing.wall
+        self._caches, self._wall = caches, time.wall
         self.book = book = Book()
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-        self.tasks = Tasks(metrics, timing.clock)
 
         # What is said.
-        decisions = GangDecisions(timing.wall) if record and options.ledger is not None else None
+        decisions = GangDecisions(time.wall) if record and options.ledger is not None else None
         noted = None if decisions is None else decisions.note
         events = Events(self.recorder, caches, (options.namespace, COMPONENT), noted)
-        traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=timing)
-        telemetry = Telemetry(events, metrics, traces)
+        traces = GangTraces(tracing, caches, book, ratio=options.trace_ratio, time=time)
         self.flight: Flight | None = None
         if record and options.record is not None:
             bounds = Bounds(bytes_max=options.record_bytes_max, age_max_s=options.record_age_max_s)
             self.flight = Flight(options.record, bounds, lease.identity, metrics, events)
         usage = UsageHistory(options.usage_half_life_s)
-        statuses = StatusWriter(client, caches, book, usage, events, wall=timing.wall)
-        self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=timing.clock)
+        statuses = StatusWriter(client, caches, book, usage, events, wall=time.wall)
+        self.reporter = Reporter(statuses, caches, book, WorkQueue(), metrics.failures, clock=time.clock)
+        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, time)
 
         # What is written.
-        self._writer = writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=timing)
-        self.takeover = Takeover(guarded, caches, concurrent=options.concurrent_writes, time=timing)
-        backoffs = GangBackoffs(book, timing.random)
-        settle_s = min(SETTLE_S, options.gang_timeout_s)
-        gang_tasks = GangTasks(book, self.tasks, backoffs, caches.triggers, wall=timing.wall, settle_s=settle_s)
-        budgets = QueueBudgets(writer, caches)
-        committer = Committer(writer, caches, wall=timing.wall)
-        nominated = NominatedNodes(writer, caches, book, self.tasks, enabled=options.nominate_nodes, time=timing)
-        admitter = Admitter(committer, caches, book, nominated, telemetry, timing)
-        moves = Moves(book, caches.tables, metrics)
-        places = Places(moves, Replacements(book, caches.tables, timeout_s=options.replace_timeout_s))
-        evictor = Evictor(writer, caches, book, budgets, moves, telemetry, timing)
-        executor = Executor(caches, book, admitter, evictor, gang_tasks, backoffs, timing)
-        self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
-        recoverer = Recoverer(committer, admitter, backoffs, telemetry, timing)
-        self.nodes = NodeRequests(
-            writer, guarded, caches, book, self.tasks, metrics, timing, namespace=options.namespace
+        self._writer = writer = Writer(guarded, caches, concurrent=options.concurrent_writes, time=time)
+        self.takeover = Takeover(guarded, caches, concurrent=options.concurrent_writes, time=time)
+        self.tasks = Tasks(metrics, time.clock)
+        shared = Shared(
+            client=guarded, caches=caches, book=book, writer=writer, tasks=self.tasks,
+            telemetry=Telemetry(events, metrics, traces), time=time, options=options,
         )  # fmt: skip
+        gang_tasks = GangTasks(shared)
+        budgets = QueueBudgets(writer, caches)
+        nominated = NominatedNodes(shared)
+        admitter = Admitter(shared, gang_tasks.backoffs, nominated)
+        places = Places(shared)
+        evictor = Evictor(shared, budgets, places.moves)
+        self.nodes = NodeRequests(shared)
 
         # What is decided.
         self.spending: LedgerSpending | None = None
         spent: Spending = not_known
         if record and options.ledger is not None:
             self.spending = LedgerSpending(
-                options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=timing.sleep
+                options.ledger, lambda: bool(caches.rules.settings().flavors), sleep=time.sleep
             )
             spent = self.spending.spent
-        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spent), usage_weight=options.usage_weight)
+        queues = QueueInputs(caches, budgets, usage, SpendingBudgets(spent))
         awaited = AwaitedNodes(
             book,
             lambda gang: holds_since(caches.gang_object(gang), NODES_CONDITION),
@@ -174,31 +160,23 @@ class Term:
             metrics.note_scale_up,
         )
         history = RunHistory()
-        self.snapshots = snapshots = SnapshotBuilder(
-            caches, book, gang_tasks, backoffs.refusals, queues, places, awaited, history
-        )
-        due = Due(caches, book, gang_tasks, backoffs, moves, now=timing.wall())
-        reconciler = GangReconciler(
-            caches, book, snapshots, Steps(gang_tasks, claims, recoverer, evictor), places, due, metrics.failures,
-            gang_timeout_s=options.gang_timeout_s,
-        )  # fmt: skip
-        caches.triggers.begin(reconciler)
-        self._cycle = cycle = Cycle(caches, book, snapshots, executor, queues, timing, flight=self.flight)
-        self.kubelet_events = KubeletEvents(client, book, caches.gangs.get, timing)
-        states = ShownStates(caches, book, awaited, self.kubelet_events)
-        outlets = Outlets(self.reporter, ShownForecasts(book, history.note_start), telemetry)
-        self.reporting = reporting = Reporting(caches, book, queues, awaited, states, outlets)
-        checkpoint = Checkpoint(guarded, options.namespace, history, clock=timing.clock)
-        self.forecaster = Forecaster(caches, snapshots, cycle, reporting, checkpoint, metrics, timing)
+        self.snapshots = SnapshotBuilder(shared, gang_tasks, queues, places, awaited, history)
+        self._reconciler = GangReconciler(shared, self.snapshots, gang_tasks, admitter, evictor, places)
+        caches.triggers.begin(self._reconciler)
+        self._cycle = cycle = Cycle(shared, self.snapshots, queues, admitter, evictor, gang_tasks, flight=self.flight)
+        forecasts = ShownForecasts(book, history.note_start)
+        self.reporting = Reporting(shared, queues, awaited, self.reporter, forecasts, self.kubelet_events)
+        checkpoint = Checkpoint(guarded, options.namespace, history, clock=time.clock)
+        self.forecaster = Forecaster(caches, self.snapshots, cycle, self.reporting, checkpoint, metrics, time)
         self.ledger: LedgerTerm | None = None
         if decisions is not None:
             known = Known(
-                workload=lambda: snapshots.workload,
+                workload=lambda: self.snapshots.workload,
                 reserved=lambda: {node for each in book.all(GangState.reservation).values() for node in each.nodes},
                 queued_since=self._queued_since,
             )
-            self.ledger = LedgerTerm(options, caches, known, metrics, events, decisions, lease, timing)
-        self.controller = Controller(caches, book, reconciler, cycle, reporting, self.nodes, nominated, timing)
+            self.ledger = LedgerTerm(options, caches, known, metrics, events, decisions, lease, time)
+        self.controller = Controller(shared, self._reconciler, cycle, self.reporting, self.nodes, nominated)
 
     def wake_kubelet(self, pod: core.Pod) -> None:
         """Have it sync the pod."""
@@ -222,7 +200,7 @@ class Term:
 
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
-        self._claims.close()
+        self._reconciler.close()
         self._caches.triggers.end()
         self._caches.tables.forget_all()
 
@@ -287,3 +265,30 @@ async def lead(
         term.close()
         health.caches = health.controller = None
         metrics.end()
+
+
+@dataclass
+class Health:
+    """Both are None on a standby."""
+
+    caches: Caches | None = None
+    controller: Controller | None = None
+
+    def ready(self) -> str | None:
+        """None when ready, else why not. A standby is ready; a leader is while its caches are synced and watched."""
+        if self.caches is None:
+            return None
+        if not self.caches.synced:
+            return "leading, but the caches are not filled"
+        blind = [str(each.resource) for each in self.caches.required() if each.failures >= BLIND_AFTER]
+        return f"cannot watch {', '.join(blind)}" if blind else None
+
+    def healthy(self) -> str | None:
+        """None when healthy. The loop runs at least every `reconcile.SWEEP_S`, but for a long decision beside it."""
+        if self.controller is None:
+            return None
+        idle_s = time.monotonic() - self.controller.last_run_at
+        if idle_s > (DECISION_STUCK_S if self.controller.deciding else STUCK_S):
+            doing = "a decision has not ended" if self.controller.deciding else "the loop has not turned"
+            return f"{doing} for {idle_s:.0f} s"
+        return None

@@ -6,10 +6,9 @@ The Job controller is that of the sandbox, with a back-off of 0.2 s instead of 1
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from fairlead.api import names
 from fairlead.kube import core, resources
+from fairlead.kube.client import Client
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.evictions.test_evictions import Plot, plot
 from tests.support.broken_gpus import break_a_gpu_of, held
@@ -30,10 +29,11 @@ async def job(
     pod: dict[str, Any] | None = None,
     requests: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
+    client: Client | None = None,
     **spec: Any,
 ) -> None:
     """A gang Job as the webhook leaves its pods: gated, with name and size of the gang. `command` has $INDEX; `pod` is more of
-    a pod's spec, `requests` what its container asks for beside devices, `notes` more annotations.
+    a pod's spec, `requests` what its container asks for beside devices, `notes` more annotations, `client` whose it is.
     """
     container = {
         "name": "main",
@@ -58,7 +58,7 @@ async def job(
         }
         | spec,
     }
-    await bench.client.create(resources.JOBS, body)
+    await (client or bench.client).create(resources.JOBS, body)
 
 
 def pods_of(bench: Bench, job: str) -> list[core.Pod]:
@@ -83,20 +83,20 @@ def succeeded(bench: Bench, job: str) -> int:
     return sum(pod.status.phase == "Succeeded" for pod in pods_of(bench, job))
 
 
-@pytest.mark.parametrize(
-    ("size", "spec"),
-    [
-        (3, {"parallelism": 3, "completions": 8}),
-        (2, {"parallelism": 2, "completions": 6, "completionMode": "Indexed"}),
-        (2, {"parallelism": 4, "completions": 7}),
-    ],
-    ids=["3 of 8", "indexed 2 of 6", "elastic 2 to 4 of 7"],
-)
-async def test_a_job_that_runs_in_waves_ends(bench: Bench, size: int, spec: dict[str, Any]):
-    await bench.template("two", 2)
+async def test_jobs_that_run_in_waves_end(bench: Bench):
+    """All of a wave at once, indexed, and more of them than the gang needs."""
+    waves: dict[str, tuple[int, dict[str, Any]]] = {
+        "whole": (3, {"parallelism": 3, "completions": 5}),
+        "indexed": (2, {"parallelism": 2, "completions": 4, "completionMode": "Indexed"}),
+        "elastic": (2, {"parallelism": 4, "completions": 7}),
+    }
+    await bench.template("one")
     async with bench.controller():
-        await job(bench, "waves", size, command="sleep 0.3", **spec)
-        await bench.until(lambda: succeeded(bench, "waves") == spec["completions"], "all completions", timeout_s=60)
+        for name, (size, spec) in waves.items():
+            await job(bench, name, size, command="sleep 0.3", template="one", **spec)
+        for name, (_, spec) in waves.items():
+            ended = lambda name=name, spec=spec: succeeded(bench, name) == spec["completions"]  # noqa: E731
+            await bench.until(ended, f"all completions of {name}", timeout_s=60)
         bench.check()
 
 
@@ -118,20 +118,6 @@ async def test_a_gang_that_is_evicted_after_some_indexes_completed_runs_the_othe
         await bench.delete(new)
         await bench.until(lambda: len(running(bench, "old")) == 2, "the other two run again")
         assert succeeded(bench, "old") == 2
-        bench.check()
-
-
-async def test_one_failed_pod_of_a_running_gang_is_replaced_alone(bench: Bench):
-    await bench.template("two", 2)
-    spec: dict[str, Any] = {"parallelism": 8, "completions": 8, "completionMode": "Indexed", "backoffLimitPerIndex": 3}
-    async with bench.controller():
-        await job(bench, "team", 8, command="serve", **spec)
-        await bench.until(lambda: len(running(bench, "team")) == 8, "the gang runs")
-        before = {pod.metadata.uid for pod in running(bench, "team")}
-        await end(bench, running(bench, "team")[3], "Failed")
-        await bench.until(lambda: len(running(bench, "team")) == 7, "one has failed")
-        await bench.until(lambda: len(running(bench, "team")) == 8, "it is replaced")
-        assert len(before & {pod.metadata.uid for pod in running(bench, "team")}) == 7
         bench.check()
 
 

@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.kubelet_wakes import KubeletWakes
-from fairlead.controller.commit.tasks import Tasks
-from fairlead.controller.watch.informers import Informers
+from fairlead.controller.commit.claim_reconciler import KubeletWakes
 from fairlead.kube import core, prepare_refusals, resource
 from fairlead.kube.store import Change
 from fairlead.kube.watching import ADDED, DELETED, MODIFIED
 
 
-class Watched:
-    def __init__(self) -> None:
-        self.handlers: list[Callable[[Change[Any]], None]] = []
-
-    def subscribe(self, handler: Callable[[Change[Any]], None]) -> None:
-        self.handlers.append(handler)
-
-    def see(self, old: Any, new: Any) -> None:
-        kind = ADDED if old is None else DELETED if new is None else MODIFIED
-        for handler in self.handlers:
-            handler(Change(kind, "ml/a", old, new))
-
-
 class Woken:
-    """Counts in place of writing."""
+    """Counts in place of writing; `users`: the pods that use the claim."""
 
     def __init__(self, *users: core.Pod) -> None:
         self.pods: list[str] = []
-        self.watched, self.claims = Watched(), Watched()
-        informers = SimpleNamespace(
-            pods=self.watched, claims=self.claims, pods_of=lambda _: {each.metadata.uid: each for each in users}
-        )
-        self.wakes = KubeletWakes(cast(Informers, informers), cast(Writer, self), cast(Tasks, self))
+        self.handlers: dict[str, Callable[[Change[Any]], None]] = {}
+        watched = {
+            kind: SimpleNamespace(subscribe=partial(self.handlers.__setitem__, kind)) for kind in ("pods", "claims")
+        }
+        informers: Any = SimpleNamespace(**watched, pods_of=lambda _: {each.metadata.uid: each for each in users})
+        whole: Any = self
+        self.wakes = KubeletWakes(informers, whole, whole)
 
-    def see(self, old: core.Pod | None, new: core.Pod | None) -> None:
-        self.watched.see(old, new)
+    def see(self, old: Any, new: Any, kind: str = "pods") -> None:
+        self.handlers[kind](Change(ADDED if old is None else DELETED if new is None else MODIFIED, "ml/a", old, new))
 
     async def wake_kubelet(self, pod: core.Pod) -> None:
         raise AssertionError("not run here")
@@ -69,19 +56,13 @@ def test_kubelet_is_woken_at_growing_intervals_while_the_pod_has_not_started():
     now, at = 100.0, []
     due: float | None = now
     while due is not None:
+        if due > now:
+            assert woken.wakes.step(pod("right"), due - 0.5) == due, "before its time"
         at.append(due - now)
         due = woken.wakes.step(pod("right"), due)
     assert at == [0.0, 1.0, 3.0, 6.0, 12.0, 30.0]
     assert woken.pods == ["sync of u"] * 6
     assert woken.wakes.step(pod("right"), now + 1000) is None
-
-
-def test_a_step_before_its_time_does_nothing():
-    woken = Woken()
-    woken.see(pod("wrong"), pod("right"))
-    assert woken.wakes.step(pod("right"), 100.0) == 101.0
-    assert woken.wakes.step(pod("right"), 100.5) == 101.0
-    assert woken.pods == ["sync of u"]
 
 
 @pytest.mark.parametrize(
@@ -116,16 +97,12 @@ def claim(refused: str = "") -> resource.ResourceClaim:
     return msgspec.convert({"metadata": {"name": "right"}, "status": {"devices": [device]}}, resource.ResourceClaim)
 
 
-def test_kubelet_is_woken_when_a_driver_takes_its_refusal_back():
-    woken = Woken(pod("right"))
-    woken.claims.see(claim(), claim("gpu-0 is held"))
-    assert woken.wakes.step(pod("right"), 100.0) is None
-    woken.claims.see(claim("gpu-0 is held"), claim())
-    woken.wakes.step(pod("right"), 101.0)
-    assert woken.pods == ["sync of u"]
-
-
-def test_a_pod_that_runs_is_not_woken_for_its_claim():
-    woken = Woken(pod("right", phase="Running"))
-    woken.claims.see(claim("gpu-0 is held"), claim())
-    assert woken.wakes.step(pod("right", phase="Running"), 100.0) is None
+@pytest.mark.parametrize(("phase", "woken_for"), [("Pending", ["sync of u"]), ("Running", [])])
+def test_kubelet_is_woken_when_a_driver_takes_its_refusal_back_unless_the_pod_runs(phase: str, woken_for: list[str]):
+    user = pod("right", phase=phase)
+    woken = Woken(user)
+    woken.see(claim(), claim("gpu-0 is held"), "claims")
+    assert woken.wakes.step(user, 100.0) is None
+    woken.see(claim("gpu-0 is held"), claim(), "claims")
+    woken.wakes.step(user, 101.0)
+    assert woken.pods == woken_for

@@ -1,6 +1,5 @@
 """Room on nodes for gangs that wait: which pods are nominated, when that gives way, and what kube-scheduler does with it (sandbox)."""
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +9,12 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.commit.nominated_nodes import REFUSED_S, NominatedNodes
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.commit.part import Tasks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.options import ControllerOptions
 from fairlead.engine.types.plan import Assignment, Reservation
 from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, errors, resources
@@ -24,6 +22,7 @@ from fairlead.kube.client import Patch
 from fairlead.kube.timing import Time
 from tests.controller.autoscaling.test_autoscaler_contracts import DEMAND, gated_pod
 from tests.controller.conftest import Bench, benches
+from tests.support.parts import shared
 from tests.support.teams import OTHER, standing, teams
 
 
@@ -99,19 +98,14 @@ def cluster() -> Cluster:
 
 
 def term(cluster: Cluster, *, enabled: bool = True) -> tuple[NominatedNodes, Tasks]:
-    tasks = Tasks(Metrics(), lambda: cluster.now)
-    whole: Any = cluster
-    time = Time(clock=lambda: cluster.now, wall=lambda: cluster.now, sleep=asyncio.sleep)
-    nominated = NominatedNodes(whole, whole, cluster.book, tasks, enabled=enabled, time=time)
-    return nominated, tasks
+    time = Time(clock=lambda: cluster.now, wall=lambda: cluster.now)
+    options = ControllerOptions(nominate_nodes=enabled)
+    parts = shared(caches=cluster, writer=cluster, book=cluster.book, time=time, options=options)
+    return NominatedNodes(parts), parts.tasks
 
 
-def by_gang(*reservations: Reservation) -> dict[GangId, Reservation]:
-    return {(each.namespace, each.name): each for each in reservations}
-
-
-async def synced(nominated: NominatedNodes, tasks: Tasks, reservations: dict[GangId, Reservation]) -> None:
-    nominated._book.replace(GangState.reservation, reservations)
+async def synced(nominated: NominatedNodes, tasks: Tasks, *reservations: Reservation) -> None:
+    nominated._book.replace(GangState.reservation, {(each.namespace, each.name): each for each in reservations})
     nominated.sync()
     await tasks.finish(1.0)
 
@@ -122,18 +116,16 @@ async def test_each_pod_of_a_reservation_is_nominated_once_and_no_more_when_the_
     place = cluster.add("wide", 2)
     nominated, tasks = term(cluster)
     for _ in range(2):
-        await synced(nominated, tasks, by_gang(place))
+        await synced(nominated, tasks, place)
     assert cluster.writes == [("wide-0", "n0"), ("wide-1", "n1")]
-    moved = replace(place, assignments=tuple(replace_node(each, "n7") for each in place.assignments[:1]))
-    await synced(nominated, tasks, by_gang(moved))
+    moved = replace(
+        place, assignments=tuple(msgspec.structs.replace(each, node="n7") for each in place.assignments[:1])
+    )
+    await synced(nominated, tasks, moved)
     assert cluster.writes[2:] == [("wide-0", "n7"), ("wide-1", "")]
-    await synced(nominated, tasks, {})
-    await synced(nominated, tasks, {})
+    await synced(nominated, tasks)
+    await synced(nominated, tasks)
     assert cluster.writes[4:] == [("wide-0", "")]
-
-
-def replace_node(assignment: Assignment, node: str) -> Assignment:
-    return msgspec.structs.replace(assignment, node=node)
 
 
 async def test_no_pod_is_nominated_to_a_node_while_another_gangs_pods_are_on_their_way_there(cluster: Cluster):
@@ -141,27 +133,27 @@ async def test_no_pod_is_nominated_to_a_node_while_another_gangs_pods_are_on_the
     place = cluster.add("wide", 2)
     cluster.add("small", 1)
     nominated, tasks = term(cluster)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     cluster.book["ml", "small"].busy = True
     await nominated.make_way(("ml", "small"), {"n0"})
     assert cluster.writes[2:] == [("wide-0", "")], "before it is released"
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     cluster.book["ml", "small"].busy = None
     cluster.release("small", "n0", bound=False)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert len(cluster.writes) == 3, "it is not bound yet"
     cluster.release("small", "n0", bound=True)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert cluster.writes[3:] == [("wide-0", "n0")]
 
 
 async def test_a_gang_does_not_make_way_for_itself_and_is_left_alone_while_it_is_released(cluster: Cluster):
     place = cluster.add("wide", 1)
     nominated, tasks = term(cluster)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     cluster.book["ml", "wide"].busy = True
     await nominated.make_way(("ml", "wide"), {"n0"})
-    await synced(nominated, tasks, {})
+    await synced(nominated, tasks)
     assert cluster.writes == [("wide-0", "n0")], "kube-scheduler removes it when it binds"
 
 
@@ -171,18 +163,18 @@ async def test_a_new_leader_takes_back_what_it_does_not_want_and_knows_which_pod
     cluster.add("small", 1)
     cluster.release("small", "n0", bound=False)
     nominated, tasks = term(cluster)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert cluster.writes == [("old-0", "")]
     cluster.release("small", "n0", bound=True)
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert cluster.writes[1:] == [("wide-0", "n0")]
 
 
 async def test_without_the_flag_nothing_is_nominated_and_what_was_is_taken_back(cluster: Cluster):
     place = cluster.add("wide", 1, nominated="n0")
     nominated, tasks = term(cluster, enabled=False)
-    await synced(nominated, tasks, by_gang(place))
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
+    await synced(nominated, tasks, place)
     assert cluster.writes == [("wide-0", "")]
 
 
@@ -190,10 +182,10 @@ async def test_a_pod_that_autoscalers_are_shown_is_not_nominated_for_they_pass_t
     place = cluster.add("train", 1)
     nominated, tasks = term(cluster)
     cluster.book["ml", "train"].demand = DEMAND
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert cluster.writes == []
     cluster.book["ml", "train"].demand = replace(DEMAND, mode="Placeholder")
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert cluster.writes == [("train-0", "n0")]
 
 
@@ -204,12 +196,12 @@ async def test_a_refusal_is_said_once_with_the_next_step_and_not_tried_for_each_
     nominated, tasks = term(cluster)
     cluster.refuses = True
     for cluster.now in (0.0, 1.0, REFUSED_S, 2 * REFUSED_S):
-        await synced(nominated, tasks, by_gang(place))
+        await synced(nominated, tasks, place)
     (said,) = [each.getMessage() for each in caplog.records if "nominatedNodeName" in each.getMessage()]
     assert "pod ml/wide-0" in said
     assert "set controller.nominateNodes=true in the chart's values" in said
     cluster.refuses, cluster.now = False, 3 * REFUSED_S
-    await synced(nominated, tasks, by_gang(place))
+    await synced(nominated, tasks, place)
     assert len(cluster.writes) == 3
 
 
@@ -238,16 +230,13 @@ def asks_cpu(cpu: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", [True, False])
-async def test_the_cpu_of_a_gang_that_others_are_evicted_for_is_not_taken_by_pods_without_devices(
-    tmp_path: Path, kept: bool
-):
+async def test_the_cpu_of_a_gang_that_others_are_evicted_for_is_not_taken_by_pods_without_devices(tmp_path: Path):
     async with benches(tmp_path, count=1) as bench:
         await teams(bench, flavors=[{"flavor": "gpu", "deserved": 0}])
         await allow(bench)
         (node,) = (await bench.client.list(resources.NODES)).items
         cpu = int(node.status.allocatable["cpu"])
-        async with bench.controller(nominate_nodes=kept):
+        async with bench.controller(nominate_nodes=True):
             await bench.pod("one", template="eight", annotations={names.CHECKPOINT_GRACE: "3s"})
             await bench.until(lambda: bench.running(["one"]), "the borrower runs")
             owner = asks_cpu(cpu - 4)
@@ -259,13 +248,8 @@ async def test_the_cpu_of_a_gang_that_others_are_evicted_for_is_not_taken_by_pod
                 return pod is not None and names.EVICT_AT in pod.metadata.annotations
 
             await bench.until(marked, "the borrower is asked to leave")
-            if kept:
-                await bench.until(lambda: nominated_to(bench) == node.metadata.name, "the owner is nominated")
+            await bench.until(lambda: nominated_to(bench) == node.metadata.name, "the owner is nominated")
             await bench.pod("filler", gates=(), **asks_cpu(8))
-            if not kept:
-                await bench.until(lambda: bench.running(["filler"]), "it took the owner's cpu")
-                assert nominated_to(bench) == ""
-                return
             await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs")
             assert nominated_to(bench) == ""
             filler = bench.get("filler")

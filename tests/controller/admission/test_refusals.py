@@ -6,8 +6,6 @@ member: it is replaced alone where its gang runs, and no claim is left over.
 
 from typing import Any
 
-import pytest
-
 from fairlead.kube import core, resources
 from tests.controller.admission.test_jobs_on_the_sandbox import job, pods_of, running
 from tests.controller.conftest import NAMESPACE, Bench
@@ -29,28 +27,6 @@ def refused(bench: Bench, name: str = "team") -> list[core.Pod]:
 
 def places(bench: Bench) -> dict[str, str]:
     return {pod.metadata.name: pod.spec.node_name for pod in running(bench, "team")}
-
-
-@pytest.mark.parametrize(
-    ("use", "reason"),
-    [({"cpu": "190"}, "OutOfcpu"), ({"memory": "2Ti"}, "OutOfmemory"), ({"pods": "110"}, "OutOfpods")],
-    ids=["cpu", "memory", "pods"],
-)
-async def test_a_gang_of_which_one_member_is_refused_gets_another_for_it(
-    bench: Bench, use: dict[str, str], reason: str
-) -> None:
-    await bench.template("eight", 8)
-    bench.cluster.nodes["h1"].occupy(**use)
-    async with bench.controller():
-        await job(bench, "team", 2, command="serve", template="eight", requests=CPU | {"memory": "1Gi"}, **INDEXED)
-        await bench.until(lambda: bool(refused(bench)), "a member is refused")
-        (first, *_) = refused(bench)
-        assert (first.status.phase, first.status.reason, first.spec.node_name) == ("Failed", reason, "h1")
-        assert not any(pod == first.metadata.name for _, pod, _ in containers(bench))
-        bench.cluster.nodes["h1"].occupy()
-        await bench.until(lambda: sorted(places(bench).values()) == ["h1", "h2"], "the gang runs whole", 60)
-        await bench.until(lambda: len(bench.allocated()) == 2, "the refused pods' claims are free")
-        bench.check()
 
 
 async def test_a_member_that_is_refused_in_a_running_gangs_place_does_not_take_the_gang_with_it(bench: Bench) -> None:
@@ -81,17 +57,4 @@ async def test_a_gang_whose_member_is_always_refused_ends_with_its_job(bench: Be
         await bench.until(lambda: all(p.status.phase == "Failed" for p in pods_of(bench, "team")), "and nothing waits")
         await bench.pod("next", template="eight")
         await bench.until(lambda: bench.running(["next"]), "another runs")
-        bench.check()
-
-
-async def test_a_bare_pod_that_is_refused_leaves_nothing_behind(bench: Bench) -> None:
-    await bench.template("eight", 8)
-    for node in bench.cluster.nodes.values():
-        node.occupy(pods="110")
-    async with bench.controller():
-        await bench.pod("lonely", template="eight")
-        await bench.until(lambda: (pod := bench.get("lonely")) is not None and pod.status.phase == "Failed", "refused")
-        await bench.event("lonely", "OutOfpods: Node didn't have enough resource: pods, requested: 1, used: 110")
-        await bench.until(lambda: not bench.allocated(), "its devices are free")
-        await bench.until(lambda: bench.status("lonely") == {} or bench.status("lonely")["phase"] == "Failed", "told")
         bench.check()

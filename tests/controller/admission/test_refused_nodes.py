@@ -8,8 +8,7 @@ from random import Random
 from msgspec import structs
 
 from fairlead.controller.book.book import Book
-from fairlead.controller.commit.backoff import GangBackoffs
-from fairlead.controller.commit.refusals import FIRST_S, FORGET_S, MAX_S, Refusals
+from fairlead.controller.commit.gang_tasks import FIRST_S, FORGET_S, MAX_S, GangBackoffs, Refusals
 from fairlead.controller.gangs.admission.recovery import RollBack
 from fairlead.controller.gangs.evictions.past_evictions import past_eviction, roll_back_of
 from fairlead.engine.types.gangs import RefusedNode

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.book.book import Book
-from fairlead.controller.commit.backoff import GangBackoffs
-from fairlead.controller.commit.gang_tasks import GangTasks
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.gangs.membership.members import Member, Stage
-from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.caches import Caches
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.plan import Admission
-from fairlead.kube import core
+from fairlead.kube import core, timing
 from tests.controller.conftest import Bench
-from tests.controller.watch.test_triggers import Term
+from tests.support.parts import shared
 
-A, B = ("ml", "a"), ("ml", "b")
+A = ("ml", "a")
 ADMISSION = Admission(namespace="ml", name="a", uid="a", queue="", claims=(), assignments=())
 
 
@@ -49,8 +45,8 @@ def triggers() -> Triggers:
 
 @pytest.fixture
 def tasks(triggers: Triggers, time: Time) -> GangTasks:
-    book = Book()
-    return GangTasks(book, Tasks(Metrics(), time), GangBackoffs(book, Random(1)), triggers, wall=time, settle_s=15.0)
+    parts = shared(caches=SimpleNamespace(triggers=triggers), time=timing.Time(clock=time, wall=time))
+    return GangTasks(parts)
 
 
 async def admit(tasks: GangTasks, *, settles: bool) -> None:
@@ -69,25 +65,19 @@ async def test_a_gang_is_looked_at_when_its_admission_ends(tasks: GangTasks, tri
     assert not tasks._book[A].busy
 
 
-async def test_one_that_settles_is_busy_and_is_written_no_more(tasks: GangTasks, triggers: Triggers):
+async def test_one_that_settles_is_busy_and_is_written_no_more_until_it_has_settled_too_long(
+    tasks: GangTasks, triggers: Triggers, time: Time
+):
     await admit(tasks, settles=True)
     state = tasks._book[A]
     assert triggers.take_gangs() == set()
-    assert (state.busy, state.settles_until is not None, dict(tasks.admissions())) == (True, True, {})
+    assert (state.busy, tasks.settled_at(), dict(tasks.admissions())) == (True, time.now + SETTLE_S, {})
     assert (tasks.take_written(), tasks.take_written()) == ([A], [])
-    tasks.settle(A)
-    assert (state.busy, state.settles_until) == (None, None)
-    assert not triggers.decision
-
-
-async def test_one_that_settles_for_too_long_is_looked_at(tasks: GangTasks, triggers: Triggers, time: Time):
-    await admit(tasks, settles=True)
-    assert tasks.settled_at() == time.now + 15
-    tasks.settle_due(time.now + 14)
+    tasks.settle_due(time.now + SETTLE_S - 1)
     assert triggers.take_gangs() == set()
-    tasks.settle_due(time.now + 15)
+    tasks.settle_due(time.now + SETTLE_S)
     assert triggers.take_gangs() == {A}
-    assert tasks.settled_at() is None
+    assert (state.busy, tasks.settled_at(), triggers.decision) == (None, None, False)
 
 
 async def test_a_gang_that_waits_for_the_admission_is_decided_on_at_its_end(tasks: GangTasks, triggers: Triggers):
@@ -95,16 +85,6 @@ async def test_a_gang_that_waits_for_the_admission_is_decided_on_at_its_end(task
     tasks.awaited()
     tasks.settle(A)
     assert triggers.decision
-
-
-def test_a_gang_that_is_put_off_does_not_wake_the_loop(triggers: Triggers):
-    triggers.wake.clear()
-    triggers.begin(Term(puts_off={A}))
-    triggers.gangs([A, A])
-    assert not triggers.wake.is_set()
-    triggers.gangs([A, B])
-    assert triggers.wake.is_set()
-    assert triggers.take_gangs() == {B}
 
 
 # -- which changes of a pod are news -------------------------------------------------------------------------------
@@ -119,10 +99,6 @@ def pod(version: int = 1, *, uses: str = "resourceClaimName", **status: object) 
     return msgspec.convert(raw, core.Pod)
 
 
-def test_a_field_that_is_not_read_is_no_news():
-    assert indexes.reads_the_same(pod(1), pod(2, qosClass="Guaranteed"))
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -135,14 +111,11 @@ def test_a_field_that_is_not_read_is_no_news():
         ),
     ],
 )
-def test_what_is_read_is(changed: core.Pod):
+def test_what_is_read_of_a_pod_is_news_and_any_version_of_one_whose_status_is_written_with_it(changed: core.Pod):
     assert not indexes.reads_the_same(pod(1), changed)
-
-
-def test_so_is_any_version_of_a_pod_whose_status_is_written_with_it():
-    assert not indexes.reads_the_same(
-        pod(1, uses="resourceClaimTemplateName"), pod(2, uses="resourceClaimTemplateName")
-    )
+    assert indexes.reads_the_same(pod(1), pod(2, qosClass="Guaranteed"))
+    template = "resourceClaimTemplateName"
+    assert not indexes.reads_the_same(pod(1, uses=template), pod(2, uses=template))
 
 
 # -- the whole path ------------------------------------------------------------------------------------------------

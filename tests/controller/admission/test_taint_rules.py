@@ -7,7 +7,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.kube import resources
-from fairlead.kube.resources import CRDS, DEVICE_TAINT_RULE_VERSIONS, DEVICE_TAINT_RULES
+from fairlead.kube.resources import DEVICE_TAINT_RULES
+from tests.controller.admission.test_podgroups import serve
 from tests.controller.conftest import Bench
 
 RULE: dict[str, Any] = {
@@ -21,38 +22,13 @@ RULE: dict[str, Any] = {
 
 async def serve_rules(bench: Bench, version: str = "v1") -> None:
     """As an apiserver does of itself: 1.37 in v1, earlier ones in the other versions where an operator asks for them."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    kind = {"plural": "devicetaintrules", "singular": "devicetaintrule", "kind": "DeviceTaintRule"}
-    body = {
-        "metadata": {
-            "name": "devicetaintrules.resource.k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/5055"},
-        },
-        "spec": {
-            "group": "resource.k8s.io",
-            "names": {**kind, "listKind": "DeviceTaintRuleList"},
-            "scope": "Cluster",
-            "versions": [{"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-    await bench.client.create(resources.raw(CRDS), body)
+    await serve(bench, dataclasses.replace(resources.raw(DEVICE_TAINT_RULES), version=version))
 
 
-@pytest.mark.parametrize("version", DEVICE_TAINT_RULE_VERSIONS)
-async def test_devices_under_a_rule_are_not_allocated_until_it_is_deleted(bench: Bench, version: str):
-    rules = dataclasses.replace(resources.raw(DEVICE_TAINT_RULES), version=version)
-    await serve_rules(bench, version)
-    await bench.client.create(rules, RULE)
-    await bench.template("one")
-    async with bench.controller():
-        await bench.pod("solo", template="one")
-        waits = "example.com/maintenance"
-        await bench.until(lambda: waits in str(bench.status("solo")), "the taint is the reason")
-        await bench.client.delete(rules, "maintenance")
-        await bench.until(lambda: bench.running(["solo"]), "it runs once the rule is gone")
-
-
-async def test_a_rule_that_1_34_selects_by_class_is_said_to_count_for_more(bench: Bench, caplog):
+async def test_devices_under_a_rule_are_not_allocated_until_it_is_deleted(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+):
+    """A rule that 1.34 selects by class is said to count for more."""
     rules = dataclasses.replace(resources.raw(DEVICE_TAINT_RULES), version="v1alpha3")
     await serve_rules(bench, "v1alpha3")
     selector = {"driver": names.DRIVER, "deviceClassName": "some"}
@@ -61,6 +37,8 @@ async def test_a_rule_that_1_34_selects_by_class_is_said_to_count_for_more(bench
     async with bench.controller():
         await bench.pod("solo", template="one")
         await bench.until(lambda: "example.com/maintenance" in str(bench.status("solo")), "the taint is the reason")
+        await bench.client.delete(rules, "maintenance")
+        await bench.until(lambda: bench.running(["solo"]), "it runs once the rule is gone")
     (said,) = {r.getMessage() for r in caplog.records if "DeviceTaintRule" in r.getMessage()}
     assert said == (
         "DeviceTaintRule maintenance: spec.deviceSelector.deviceClassName is not evaluated; its taint counts for every device of "

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast
 
 from fairlead.controller.commit.claim_reconciler import READS_MAX, UNSEEN_TEMPLATE_S, ClaimReconciler
-from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import errors
+from tests.support.parts import shared
 
 
 class Gone:
@@ -34,15 +32,15 @@ def gang(namespace: str, number: int) -> Gang:
 
 
 async def test_a_namespace_whose_templates_are_gone_has_few_of_them_read() -> None:
-    client, metrics = Gone(), Metrics()
+    client = Gone()
     caches: Any = SimpleNamespace(
         pods=SimpleNamespace(subscribe=lambda _: lambda: None),
         claims=SimpleNamespace(subscribe=lambda _: lambda: None),
         pods_of=None,
         templates=SimpleNamespace(note=None),
     )
-    tasks = Tasks(metrics, time.monotonic)
-    reconciler = ClaimReconciler(cast(Any, client), caches, cast(Any, None), tasks, metrics)
+    parts = shared(client=client, caches=caches)
+    reconciler, tasks = ClaimReconciler(parts), parts.tasks
     for number in range(5_000):
         again = reconciler.reconcile(gang("red", number), 100.0, busy=True)
         assert again == 100.0 + UNSEEN_TEMPLATE_S

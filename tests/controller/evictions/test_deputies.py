@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
@@ -22,6 +23,8 @@ from fairlead.kube.resources import (
     ROLE_BINDINGS,
     raw,
 )
+from tests.controller.admission.test_jobs_on_the_sandbox import job as gang_job
+from tests.controller.admission.test_jobs_on_the_sandbox import pods_of
 from tests.controller.conftest import NAMESPACE, Bench
 
 Json = dict[str, Any]
@@ -67,10 +70,7 @@ async def test_no_controller_does_for_a_tenant_what_she_may_not(bench: Bench) ->
         await bench.until(lambda: bench.status("train").get("reason") == "OnHold", "the hold")
 
         said = {"spec": {"replicas": 0}, "status": {"phase": "Running"}}
-        for subresource in (
-            "scale",
-            "status",
-        ):  # an autoscaler writes the one, a controller of hers might write the other
+        for subresource in ("scale", "status"):  # an autoscaler writes the one, a controller of hers might the other
             with pytest.raises((errors.NotFound, errors.Forbidden)):
                 await mallory.patch(raw(GANGS), "train", said, namespace=NAMESPACE, subresource=subresource)
         with pytest.raises(errors.Forbidden):
@@ -104,35 +104,17 @@ async def test_no_controller_does_for_a_tenant_what_she_may_not(bench: Bench) ->
 
 
 async def _comes_and_goes(bench: Bench, mallory: Client, job: str) -> None:
-    await mallory.create(raw(JOBS), _job(job), NAMESPACE)
+    spec: Json = {"parallelism": 2, "completions": 2, "ttlSecondsAfterFinished": 0}
+    notes = {names.GANG: "train", names.GANG_SIZE: "2"}
+    await gang_job(bench, job, 2, command="serve", template="one", notes=notes, client=mallory, **spec)
     await bench.until(lambda: _gated(bench, job), f"the pods of Job {job} wait")
     await mallory.patch(raw(JOBS), job, {"spec": {"suspend": True}}, namespace=NAMESPACE)
-    await bench.until(lambda: not _of(bench, job), f"Job {job} has no pods")
+    await bench.until(lambda: not pods_of(bench, job), f"Job {job} has no pods")
     await mallory.delete(raw(JOBS), job, NAMESPACE)
 
 
-def _job(name: str) -> Json:
-    pod = {
-        "restartPolicy": "Never",
-        "schedulingGates": [{"name": "fairlead.dev/admission"}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
-        "containers": [{"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
-    }
-    template = {"metadata": {"annotations": {"fairlead.dev/gang": "train", "fairlead.dev/gang-size": "2"}}, "spec": pod}
-    spec = {"parallelism": 2, "completions": 2, "ttlSecondsAfterFinished": 0, "template": template}
-    return {"metadata": {"name": name}, "spec": spec}
-
-
-def _of(bench: Bench, job: str) -> list[Any]:
-    return [
-        pod
-        for pod in bench.pods.all()
-        if any(each.name == job and each.kind == "Job" for each in pod.metadata.owner_references)
-    ]
-
-
 def _gated(bench: Bench, job: str) -> bool:
-    found = _of(bench, job)
+    found = pods_of(bench, job)
     return (
         len(found) == 2
         and bench.status("train").get("members") == 2

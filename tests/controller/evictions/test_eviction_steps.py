@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs.evictions import disruption, eviction_marks, past_evictions
+from fairlead.controller.gangs.evictions import disruption, eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, Evict, EvictionMark, Spread, Wait
 from fairlead.controller.gangs.evictions.moved import Spot
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -49,10 +49,6 @@ def test_a_pod_with_a_mark_that_cannot_be_read_is_not_evicted(text):
     assert eviction_marks.mark_of(pod) is None
 
 
-def test_a_gang_without_marks_is_left_alone():
-    assert step(gang(member("a"), member("b"))) is None
-
-
 def test_marks_spread_over_a_gang_that_is_evicted_whole_and_not_over_another():
     found = step(gang(member("a", MARK), member("b")))
     assert isinstance(found, Spread)
@@ -94,16 +90,6 @@ def test_a_budget_is_waited_for_and_then_given_up():
     assert isinstance(
         step(torn, now=NOW + 10, refusal="no"), Evict
     )  # it runs no more as it is: each is tried by itself
-
-
-def test_past_evictions_are_read_back():
-    past = past_evictions.PastEviction(
-        at=NOW, queued_since=NOW - 100, mark="reclaimed", why="x", owner="uid", until=NOW + 900, maker="Job"
-    )
-    assert past_evictions.past_eviction({"status": past.status()}, NOW) == past
-    unreadable: tuple[object, ...] = (None, {}, [], {"lastEviction": []}, {"lastEviction": {"at": 3}})
-    for status in unreadable:
-        assert past_evictions.past_eviction({"status": status}, NOW) is None
 
 
 # -- budgets ---------------------------------------------------------------------------------------------------------

@@ -123,13 +123,6 @@ def test_each_step_states_each_fact_once():
     )
 
 
-def test_the_text_of_a_partial_eviction_names_some_of_the_pods():
-    some = EvictionMark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new", why="because")
-    assert str(EvictionProgress(mark=some)) == (
-        "some of its pods to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/new: because"
-    )
-
-
 @pytest.mark.parametrize(
     ("barrier", "text"),
     [

@@ -178,9 +178,10 @@ def test_a_queue_below_has_the_policy_of_the_one_above() -> None:
         [],
     )  # fmt: skip
     assert known.any_idle
-    assert known.idle_of("a", {}) == IdlePolicy(for_s=1800.0, grace_s=600.0, then="evict", below_percent=10)
-    assert (known.idle_of("b", {}) or EVICT).then == "nothing"
-    assert (known.idle_of("c", {}), known.idle_of(None, {}), known.idle_of("gone", {})) == (None, None, None)
+    of = {name: [each.idle for each in known.path(name, {}) if each.idle] for name in ("a", "b", "c", None, "gone")}
+    assert of["a"] == [IdlePolicy(for_s=1800.0, grace_s=600.0, then="evict", below_percent=10)]
+    assert of["b"][0].then == "nothing"
+    assert of["c"] == of[None] == of["gone"] == []
 
 
 def test_an_eviction_is_cancelled_when_the_gang_is_busy_again() -> None:
@@ -254,39 +255,3 @@ async def test_an_idle_gang_is_told_and_evicted_and_one_that_is_busy_or_exempt_s
         await bench.event("lazy", "Evicted: 2 pods evicted: stopped as idle: all its devices are idle since")
         assert bench.running([*half, *kept])
         assert (idle_condition(bench, "half"), idle_condition(bench, "kept")) == (("", ""), ("", ""))
-
-
-async def test_a_gang_that_is_busy_within_its_grace_stays(bench: Bench) -> None:
-    spec = {"idle": {"for": "1s", "grace": "4s", "then": "evict"}, "namespaceSelector": {}}
-    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
-    await bench.template("one", 1)
-    async with bench.controller():
-        pods = await bench.gang("lazy", 1, template="one")
-        await bench.until(lambda: bench.running(pods), "the gang")
-        await say(bench, pods[0], "Idle", time.time() - 100)
-        await bench.until(lambda: idle_condition(bench, "lazy")[0] == "True", "the condition")
-        told = time.time()
-        await say(bench, pods[0], "Busy", told)
-        await bench.until(lambda: idle_condition(bench, "lazy")[0] == "False", "no longer")
-        await bench.until(lambda: time.time() > told + 6, "more than its grace")
-        assert bench.running(pods)
-
-
-async def test_a_gang_that_keeps_one_of_its_devices_warm_is_evicted_where_one_idle_device_is_enough(
-    bench: Bench,
-) -> None:
-    spec = {"idle": {"devices": "Any", "for": "1s", "grace": "1s", "then": "evict"}, "namespaceSelector": {}}
-    await bench.client.create(QUEUES, {"metadata": {"name": "red"}, "spec": spec})
-    await bench.template("one", 1)
-    async with bench.controller():
-        warm = await bench.gang("warm", 2, template="one")
-        busy = await bench.gang("busy", 2, template="one")
-        await bench.until(lambda: bench.running([*warm, *busy]), "both gangs")
-        for pod in (warm[0], *busy):
-            await say(bench, pod, "Busy", time.time() - 100)
-        await say(bench, warm[1], "Idle", time.time() - 100)
-        await bench.until(lambda: idle_condition(bench, "warm")[0] == "True", "the condition")
-        assert "one of its 2 devices has been idle since" in idle_condition(bench, "warm")[1]
-        await bench.until(lambda: all(bench.get(pod) is None for pod in warm), "the eviction")
-        await bench.event("warm", "Evicted: 2 pods evicted: stopped as idle: one of its devices is idle since")
-        assert bench.running(busy)

@@ -10,6 +10,7 @@ from fairlead.api import names
 from fairlead.kube import core, resources, timestamps
 from fairlead.kube.resources import PRIORITY_CLASSES
 from tests.controller.admission.test_jobs_on_the_sandbox import IGNORE, pods_of, running
+from tests.controller.admission.test_jobs_on_the_sandbox import job as gang_job
 from tests.controller.conftest import NAMESPACE, Bench, Life
 
 SPEC: dict[str, Any] = {
@@ -21,23 +22,11 @@ SPEC: dict[str, Any] = {
 }
 
 
-async def job(bench: Bench, name: str, *, gang: bool = True, **annotations: str) -> None:
-    notes = {names.MOVABLE: "true"} | ({names.GANG: name, names.GANG_SIZE: "1"} if gang else {})
-    notes |= {f"fairlead.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,  # not 0: the claim would go before kubelet has unprepared it, and its devices be withheld
-        "schedulingGates": [{"name": names.ADMISSION_GATE}],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "four"}],
-        "containers": [
-            {"name": "main", "image": "busybox", "command": ["serve"], "resources": {"claims": [{"name": "gpu"}]}}
-        ],
-    }
-    body = {
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {**SPEC, "template": {"metadata": {"annotations": notes}, "spec": pod}},
-    }
-    await bench.client.create(resources.JOBS, body)
+async def job(bench: Bench, name: str, **annotations: str) -> None:
+    notes = {names.MOVABLE: "true"} | {f"fairlead.dev/{k.replace('_', '-')}": value for k, value in annotations.items()}
+    # Not 0: the claim would go before kubelet has unprepared it, and its devices be withheld.
+    graceful = {"terminationGracePeriodSeconds": 1}
+    await gang_job(bench, name, 1, command="serve", template="four", pod=graceful, notes=notes, **SPEC)
 
 
 def node_of(bench: Bench, name: str) -> str:
@@ -45,14 +34,14 @@ def node_of(bench: Bench, name: str) -> str:
     return pod.spec.node_name
 
 
-async def fragment(bench: Bench, *, gang: bool = True, **annotations: str) -> None:
+async def fragment(bench: Bench, **annotations: str) -> None:
     """Jobs `one` and `two` hold half of a node each, on different nodes; the rest of both is free."""
     await bench.template("four", 4)
     await bench.template("eight", 8)
     for name, value in (("urgent", 1000), ("batch", 10)):
         await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
     for name in ("one", "gone", "two"):
-        await job(bench, name, gang=gang, **annotations)
+        await job(bench, name, **annotations)
         await bench.until(lambda: bool(running(bench, name)), f"{name} runs")  # noqa: B023 - awaited in the loop
     await bench.client.delete(resources.JOBS, "gone", NAMESPACE, propagation="Background")
     await bench.until(lambda: not pods_of(bench, "gone"), "what was between them is gone")
@@ -72,37 +61,23 @@ def marked(bench: Bench) -> list[core.Pod]:
     ]
 
 
-async def test_one_of_two_jobs_moves_so_that_a_whole_node_is_free(bench: Bench):
-    async with bench.controller():
-        await fragment(bench)
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="urgent")
-        await bench.until(lambda: bench.running(["large"]), "the large one runs")
-        await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
-        assert node_of(bench, "one") == node_of(bench, "two")
-        assert len(before & uids(bench)) == 1
-        (moved,) = [name for name in ("one", "two") if not {p.metadata.uid for p in running(bench, name)} & before]
-        await bench.event(moved, "Evicted: ")
-        raw = bench.gangs.get(f"{NAMESPACE}/{moved}") or {}
-        past = raw["status"]["lastEviction"]
-        assert past["what"] == "moved for gang ml/large"
-        assert "GPU-seconds" in past["why"]
-        assert [spot["node"] for spot in past["place"]] == [node_of(bench, moved)]
-        bench.check()
-
-
-async def test_it_stays_where_nothing_says_that_it_may_move(bench: Bench):
-    async with bench.controller():
-        await fragment(bench, movable="false")
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="batch", preemptionPolicy="Never")
-        await bench.until(lambda: bench.status("large").get("phase") == "Waiting", "the large one waits")
-        assert uids(bench) == before
-
-
-async def test_a_pod_that_has_saved_its_work_goes_before_its_grace_is_over(bench: Bench):
+async def test_one_of_two_jobs_moves_once_its_work_is_saved_so_that_a_whole_node_is_free(bench: Bench):
+    """Not for a gang that is gone meanwhile; and long before its grace is over."""
     async with bench.controller():
         await fragment(bench, checkpoint_grace="300s")
+        before = uids(bench)
+        await bench.pod("gone", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: len(marked(bench)) == 1, "one is marked")
+        await bench.delete(["gone"])
+        await bench.until(lambda: not marked(bench), "the mark is taken back")
+        for name in ("four", "more"):
+            await bench.pod(name, template="four", terminationGracePeriodSeconds=1)
+        await bench.until(lambda: bench.running(["four", "more"]), "and nothing is held any more")
+        assert uids(bench) == before
+        for name in ("four", "more"):
+            await bench.client.delete(resources.PODS, name, NAMESPACE)
+        await bench.until(lambda: bench.watchdog.held == 8, "as before")
+
         await bench.pod("large", template="eight", priorityClassName="urgent")
         await bench.until(lambda: len(marked(bench)) == 1, "one is marked")
         (pod,) = marked(bench)
@@ -113,6 +88,14 @@ async def test_a_pod_that_has_saved_its_work_goes_before_its_grace_is_over(bench
         await bench.client.patch(resources.PODS, pod.metadata.name, saved, namespace=NAMESPACE)
         await bench.until(lambda: bench.running(["large"]), "the large one runs")
         await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
+        assert node_of(bench, "one") == node_of(bench, "two")
+        assert len(before & uids(bench)) == 1
+        (moved,) = [name for name in ("one", "two") if not {p.metadata.uid for p in running(bench, name)} & before]
+        await bench.event(moved, "Evicted: ")
+        past = (bench.gangs.get(f"{NAMESPACE}/{moved}") or {})["status"]["lastEviction"]
+        assert past["what"] == "moved for gang ml/large"
+        assert "GPU-seconds" in past["why"]
+        assert [spot["node"] for spot in past["place"]] == [node_of(bench, moved)]
         bench.check()
 
 
@@ -143,20 +126,6 @@ async def test_killed_after_each_write_of_a_move_the_next_leader_leaves_nothing_
         await bench.pod("after", template="eight")
         await bench.until(lambda: bench.running(["after"]), "what the large one leaves is free")
         bench.check()
-
-
-async def test_a_move_is_cancelled_when_the_gang_for_which_it_was_is_gone(bench: Bench):
-    async with bench.controller():
-        await fragment(bench, checkpoint_grace="300s")
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="urgent")
-        await bench.until(lambda: len(marked(bench)) == 1, "one is marked")
-        await bench.delete(["large"])
-        await bench.until(lambda: not marked(bench), "the mark is taken back")
-        await bench.pod("four", template="four")
-        await bench.pod("more", template="four")
-        await bench.until(lambda: bench.running(["four", "more"]), "and nothing is held any more")
-        assert uids(bench) == before
 
 
 async def test_a_job_leaves_a_node_that_announces_its_end(bench: Bench):
@@ -206,19 +175,3 @@ async def test_a_job_that_may_not_move_is_asked_to_save_its_work_and_no_more(ben
         await announce(bench, node)
         await bench.until(lambda: not asked("one"), "and asked no more when the node stays")
         assert uids(bench) == before
-
-
-async def test_a_pod_of_a_job_that_is_no_gang_gets_its_place_under_its_new_name(bench: Bench):
-    """Its next pod is a gang of another name: their owner tells."""
-    async with bench.controller():
-        await fragment(bench, gang=False)
-        before = uids(bench)
-        await bench.pod("large", template="eight", priorityClassName="urgent")
-        await bench.until(lambda: bench.running(["large"]), "the large one runs")
-        await bench.until(lambda: all(running(bench, name) for name in ("one", "two")), "and so do both Jobs")
-        assert len(before & uids(bench)) == 1
-        assert node_of(bench, "one") == node_of(bench, "two")
-        await bench.delete(["large"])
-        await bench.pod("after", template="eight")
-        await bench.until(lambda: bench.running(["after"]), "nothing is held any more")
-        bench.check()

@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.api import names
 from fairlead.controller import term
 from fairlead.kube import resources
 from fairlead.kube.resources import PRIORITY_CLASSES, QUEUES
 from fairlead.sandbox.apiserver.faults import Fault
 from tests.controller.conftest import NAMESPACE, Bench, Lease, Life, MortalClient
-from tests.support.broken_gpus import break_a_gpu_of, held, made_anew, moved_off_a_broken_gpu
+from tests.support.broken_gpus import moved_off_a_broken_gpu
 from tests.support.teams import OTHER, borrowers, evicted, standing, teams
 
 pytestmark = pytest.mark.slow
@@ -104,53 +103,10 @@ async def test_two_replicas_that_both_lead_evict_one_gang_once(bench: Bench):
         bench.check()
 
 
-async def test_a_node_that_is_lost_while_its_gang_is_evicted_does_not_delay_the_beneficiary(bench: Bench):
-    await teams(bench)
-    async with bench.controller():
-        await borrowers(bench, annotations={names.CHECKPOINT_GRACE: "5s"})
-        await bench.pod("owner", template="eight", namespace=OTHER)
-
-        def marked() -> list[str]:
-            return [n for n in ("one", "two") if (pod := bench.get(n)) and names.EVICT_AT in pod.metadata.annotations]
-
-        await bench.until(lambda: len(marked()) == 1, "one is marked")
-        (victim,) = marked()
-        (other,) = {"one", "two"} - {victim}
-        pod = bench.get(victim)
-        assert pod is not None
-        await bench.cluster.nodes[pod.spec.node_name].stop_kubelet()
-        await bench.client.delete(resources.NODES, pod.spec.node_name)
-        await bench.until(lambda: bench.get(victim) is None, "the victim is gone with its node", 60)
-        assert bench.running([other])  # what is left of the cluster is no more than its team deserves
-        assert not marked()
-        await bench.delete([other])
-        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs on the other node", 60)
-        bench.check()
-
-
 async def test_a_gang_on_a_broken_gpu_is_evicted_and_its_recreated_pods_avoid_it(bench: Bench):
     """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
     async with bench.controller():
         await moved_off_a_broken_gpu(bench)
-
-
-async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back_elsewhere(bench: Bench):
-    await bench.template("four", 4)
-    async with bench.controller():
-        pods = await bench.gang("serve", 2, template="four", members=3)
-        await bench.until(lambda: bench.running(pods), "three run where two are enough")
-        uids = {name: pod.metadata.uid for name in pods if (pod := bench.get(name)) is not None}
-        broken = await break_a_gpu_of(bench, "serve-1")
-
-        def again() -> bool:
-            pod = bench.get("serve-1")
-            return pod is not None and pod.metadata.uid != uids["serve-1"] and bench.running(pods)
-
-        async with made_anew(bench, pods, template="four", gang="serve", size=2):
-            await bench.until(again, "the one member was recreated and runs", 60)
-        left = {name: pod.metadata.uid for name in ("serve-0", "serve-2") if (pod := bench.get(name)) is not None}
-        assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "no other member was evicted"
-        assert broken not in held(bench)
 
 
 async def test_nothing_more_is_evicted_while_the_claims_of_evicted_pods_are_still_allocated(bench: Bench):

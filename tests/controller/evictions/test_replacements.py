@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.controller.book.book import Book
+from fairlead.controller.commit.places import Replacements
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request
 from fairlead.controller.gangs.claims.allocations import held_claims
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
-from fairlead.controller.replacements import Replacements
 from fairlead.controller.watch.tables import Tables
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot

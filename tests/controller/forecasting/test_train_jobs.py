@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.controller.forecasting import forecaster
 from fairlead.controller.forecasting.forecaster import OVERDUE_S, progress
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.watch.train_jobs import JOBSET_NAME, LEFT_MAX_S, RESOURCE, kept, report
+from fairlead.controller.watch.other_systems import JOBSET_NAME, LEFT_MAX_S, TRAIN_JOBS, kept_of_train_job, report
 from fairlead.engine.forecast.run_times import Progress
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.kube import resources, timestamps
@@ -53,7 +53,7 @@ MALFORMED: list[Any] = [
 @pytest.mark.parametrize("raw", MALFORMED)
 def test_what_cannot_be_read_says_nothing(raw: Raw):
     assert report(raw) is None
-    assert kept(raw)["report"] is None
+    assert kept_of_train_job(raw)["report"] is None
 
 
 JSON = strategies.recursive(
@@ -69,12 +69,12 @@ JSON = strategies.recursive(
 
 @given(JSON)
 def test_no_status_breaks_anything(status: Any):
-    found = kept({"metadata": {"name": "bert"}, "status": status})["report"]
+    found = kept_of_train_job({"metadata": {"name": "bert"}, "status": status})["report"]
     assert found is None or 0 <= found.left_s <= LEFT_MAX_S
 
 
 def test_little_is_kept_of_a_train_job():
-    found = kept(said(90))
+    found = kept_of_train_job(said(90))
     assert found == {
         "metadata": {"name": "bert", "namespace": NAMESPACE, "uid": "u", "resourceVersion": "7"},
         "report": Progress(90.0, NOW),
@@ -158,13 +158,13 @@ async def test_a_waiting_gang_is_forecast_from_the_train_job_before_it(bench: Be
     for number, raw in enumerate(MALFORMED):  # all of them in the list that the controller begins with
         body = {**raw, "metadata": {"name": f"broken-{number}", "namespace": NAMESPACE}}
         if "nan" not in str(body):
-            await bench.client.create(RESOURCE, body)
+            await bench.client.create(TRAIN_JOBS, body)
     await bench.template("node", 8)
     async with bench.controller(forecast=True):
         first = await bench.gang("bert", 2, template="node", labels={JOBSET_NAME: "bert"})
         await bench.until(lambda: bench.running(first), "the TrainJob's pods run")
         job = said(3600, timestamps.seconds(time.time() + 2))
-        await bench.client.create(RESOURCE, {**job, "metadata": {"name": "bert", "namespace": NAMESPACE}})
+        await bench.client.create(TRAIN_JOBS, {**job, "metadata": {"name": "bert", "namespace": NAMESPACE}})
         await bench.gang("next", 2, template="node")
 
         def forecast() -> dict[str, Any]:

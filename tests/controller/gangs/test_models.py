@@ -11,7 +11,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.gangs.admission.requests import GangRecord, gang_request, placed_claims
 from fairlead.controller.gangs.membership.gangs import gang_spec
-from fairlead.controller.watch.policy_bounds import models_of, read_policies
+from fairlead.controller.watch.rules import models_of, read_policies
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 from fairlead.sandbox.cluster import NodeSpec
 from fairlead.ui.model.explanations import gang_explanation

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api import legacy, names
 from fairlead.controller.gangs.claims import claims, quotas
 from fairlead.controller.gangs.membership.members import Member, PodClaim, Stage
-from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
+from fairlead.controller.watch.tables import NamespaceQuotaTable
 from fairlead.kube import resource
 from tests.controller.gang_views import claim, pod
 

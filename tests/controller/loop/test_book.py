@@ -6,16 +6,9 @@ import ast
 from pathlib import Path
 
 import fairlead.controller
-from fairlead.controller.book.book import FIELDS, LAPSE, Book
-from fairlead.controller.book.gang_state import Attempts, Backoff, GangState
+from fairlead.controller.book.book import FIELDS, LAPSE, Attempts, Backoff, Book, GangState
 
 A, B = ("ml", "a"), ("ml", "b")
-
-
-def test_a_gang_of_which_nothing_is_known_has_none_of_the_fields():
-    book = Book()
-    assert book[A].backoff is None
-    assert not book.all(GangState.backoff)
 
 
 def test_what_is_written_of_one_gang_is_not_of_another():
@@ -37,13 +30,6 @@ def test_the_book_tells_which_gangs_have_a_field_in_the_order_in_which_they_got_
     assert dict(deadlines) == {B: 4.0}
 
 
-def test_what_is_taken_is_gone():
-    book = Book()
-    book[A].deadline = 1.0
-    assert book.take(A, GangState.deadline) == 1.0
-    assert book.take(A, GangState.deadline) is None
-
-
 def test_a_gang_whose_members_are_gone_loses_what_is_theirs_and_keeps_what_outlives_them():
     book = Book()
     state = book[A]
@@ -61,10 +47,10 @@ def test_every_field_of_a_gang_is_in_the_book():
 
 
 KEYED_BY_GANG = {
-    "caches.py: self.gangs",  # what the cluster shows, which outlives the term
+    "informers.py: self.gangs",  # what the cluster shows, which outlives the term
     "feed.py: self._holding",  # an index over claims
-    "decisions.py: self._last",  # told to the ledger, and bounded by its number
-    "turns.py: self._new",  # a queue
+    "feed.py: self._last",  # told to the ledger, and bounded by its number
+    "triggers.py: self._new",  # a queue
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from fairlead.api.bounds import Bound, Bounds
-from fairlead.controller import decision_inputs
+from fairlead.controller import holding
 from fairlead.controller.book import shown
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.engine.types.gangs import Hold, RunningGang
@@ -32,17 +32,17 @@ def names(kind: type) -> set[str]:
 
 
 def test_each_field_of_a_running_gang_wakes_a_decision_or_says_why_not() -> None:
-    assert set(decision_inputs.WAKES) | decision_inputs.RESTS.keys() == names(RunningGang)
-    assert not set(decision_inputs.WAKES) & decision_inputs.RESTS.keys()
-    assert all(decision_inputs.RESTS.values())
+    assert set(holding.WAKES) | holding.RESTS.keys() == names(RunningGang)
+    assert not set(holding.WAKES) & holding.RESTS.keys()
+    assert all(holding.RESTS.values())
 
 
-@pytest.mark.parametrize("name", decision_inputs.WAKES)
+@pytest.mark.parametrize("name", holding.WAKES)
 def test_a_change_of_it_wakes(name: str) -> None:
     changed = replace(GANG, **{name: OTHERWISE[name]})
-    assert decision_inputs.wakes(GANG, changed)
-    assert not decision_inputs.wakes(changed, replace(changed, restart_s=3.0, claims=()))
-    assert not decision_inputs.wakes(None, changed)
+    assert holding.wakes(GANG, changed)
+    assert not holding.wakes(changed, replace(changed, restart_s=3.0, claims=()))
+    assert not holding.wakes(None, changed)
 
 
 def test_each_field_that_a_status_shows_is_compared() -> None:

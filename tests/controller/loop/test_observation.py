@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.observation import observe
+from fairlead.controller.rehearsal import observe
 from fairlead.kube.client import Client
 from tests.controller.conftest import Bench
 from tests.support.commands import invoke

@@ -1,10 +1,14 @@
-"""When the next decision may start, and which gangs are being evicted for which. Pure."""
+"""When the next decision may start, when gangs are looked at, and which are being evicted for which. Pure."""
 
+from random import Random
+
+from fairlead.controller import reconcile
 from fairlead.controller.book.book import Book
-from fairlead.controller.commit.victims import Victims, may_evict
+from fairlead.controller.commit.evictor import Victims, may_evict
+from fairlead.controller.cycle import IDLE_MAX_S, PAUSE_MAX_S, Pacing
 from fairlead.controller.gangs.evictions.eviction_marks import decision
 from fairlead.controller.gangs.membership.gangs import Gang
-from fairlead.controller.pacing import IDLE_MAX_S, PAUSE_MAX_S, Pacing
+from fairlead.controller.reconcile import Deadlines
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code, Reason
@@ -42,10 +46,9 @@ def test_victims_follow_the_marks_on_their_pods():
     victims = Victims(Book())
     marked = Gang(id=("ml", "old"), size=1, members=(member("a", MARK),), decisions=(decision(MARK),))
     victims.update(("ml", "old"), marked)
-    assert victims.of(("ml", "new")) == (("ml", "old"),)
     assert victims.of_any([("ml", "new"), ("ml", "other")]) == {("ml", "old")}
     victims.update(("ml", "old"), Gang(id=("ml", "old"), size=1, members=(member("a"),)))
-    assert victims.of(("ml", "new")) == ()
+    assert victims.of_any([("ml", "new")]) == set()
     victims.update(("ml", "old"), marked)
     victims.update(("ml", "old"), None)
     assert victims.of_any([("ml", "new")]) == set()
@@ -68,3 +71,33 @@ def test_only_a_gang_that_could_evict_what_is_being_admitted_awaits_its_end():
     assert not waits("b", 0, fits=False)
     assert not waits("b", 2, preempts=False)
     assert not waits(None, 2)
+
+
+def test_what_is_due_is_what_a_dict_of_all_would_say(monkeypatch):
+    monkeypatch.setattr(reconcile, "OUTDATED_MAX", 20)
+    random, found = Random(1), Deadlines(Book())
+    known: dict[tuple[str, str], float] = {}
+    for now in range(2000):
+        gang_id = ("ml", f"g{random.randrange(40)}")
+        match random.randrange(4):
+            case 0:
+                found.drop(gang_id)
+                known.pop(gang_id, None)
+            case 1:
+                due = sorted(each for each, at in known.items() if at <= now)
+                assert sorted(found.take_due(now)) == due
+                for each in due:
+                    del known[each]
+            case _:
+                at = now + random.randrange(1, 200)
+                found.set(gang_id, at)
+                known[gang_id] = min(at, known.get(gang_id, at))
+        assert found.next() == min(known.values(), default=None)
+
+
+def test_outdated_entries_do_not_pile_up():
+    found = Deadlines(Book())
+    for at in range(10_000):
+        found.drop(("ml", "a"))
+        found.set(("ml", "a"), at)
+    assert len(found._heap) <= reconcile.OUTDATED_MAX + 2

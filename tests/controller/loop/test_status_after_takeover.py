@@ -26,15 +26,3 @@ async def test_the_queue_of_a_gang_whose_controller_was_killed_right_after_its_a
     async with bench.controller():
         await bench.until(lambda: bench.status("alone").get("phase") == "Running", "its status is written")
         assert bench.status("alone")["queue"] == "team"
-
-
-async def test_of_gangs_that_run_the_queue_that_takes_their_namespace_now(bench: Bench):
-    await bench.template("four", 4)
-    await queue(bench, "team", {"kubernetes.io/metadata.name": NAMESPACE})
-    async with bench.controller():
-        pods = await bench.gang("alone", 2, template="four")
-        await bench.until(lambda: bench.running(pods), "it runs")
-        await bench.until(lambda: bench.status("alone").get("queue") == "team", "its queue is told")
-        await bench.client.delete(resources.raw(resources.QUEUES), "team")
-        await queue(bench, "other", {"kubernetes.io/metadata.name": NAMESPACE})
-        await bench.until(lambda: bench.status("alone").get("queue") == "other", "nothing else happens to it")

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from fairlead.controller import standby
-from fairlead.controller.health import DECISION_STUCK_S, STUCK_S, Health
+from fairlead.controller.term import DECISION_STUCK_S, STUCK_S, Health
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer

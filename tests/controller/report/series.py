@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.api import names
-from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.book.book import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.controller.watch.caches import Caches

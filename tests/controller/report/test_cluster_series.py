@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 
 from fairlead.controller import app
-from fairlead.controller.background import background
-from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.book.book import Wait
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import ClaimSeries, series
+from fairlead.controller.standby import background
 from fairlead.controller.watch.allocated_claims import AllocatedClaims
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code

@@ -21,7 +21,7 @@ from fairlead.controller.report.events import Failures
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.queue_series import series
 from fairlead.controller.report.status_writer import StatusWriter
-from fairlead.controller.shown_states import ShownStates
+from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.engine.types.gangs import RunningGang
 from fairlead.engine.types.plan import FlavorUse, QueueUse
@@ -61,7 +61,7 @@ def counted(metrics: str, where: str) -> float:
 async def test_no_loop_of_the_controller_is_ended_by_one_gang(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    failing(monkeypatch, ShownStates, "_leaving")
+    failing(monkeypatch, Reporting, "_leaving")
     failing(monkeypatch, feed, "claim_seen")
     failing(monkeypatch, queue_series.KnownClaims, "_info")
     failing(monkeypatch, opencost, "_held")

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import Looks
+from fairlead.controller.book.book import Book, Looks
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.gang_phase import SAID_MAX
 from fairlead.controller.report.kubelet_events import (

@@ -11,8 +11,8 @@ import pytest
 from fairlead.api import names
 from fairlead.api.gang import SPOTS_MAX
 from fairlead.controller.book.book import Book
-from fairlead.controller.commit.move_places import Moves
-from fairlead.controller.commit.refusals import Refusals
+from fairlead.controller.commit.gang_tasks import Refusals
+from fairlead.controller.commit.places import Moves
 from fairlead.controller.gangs.evictions.moved import HELD_S, Held, Spot, may_have
 from fairlead.controller.gangs.evictions.past_evictions import (
     AGE_MAX_S,

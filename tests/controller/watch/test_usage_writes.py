@@ -10,7 +10,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube.core import Pod
-from fairlead.kube.device_usage import DeviceUsage, usage_of
+from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 
 USAGE = DeviceUsage(state="Idle", since_s=0, sampled_at_s=60)
@@ -77,13 +77,6 @@ def test_a_write_of_usage_asks_for_nothing(data: Any) -> None:
         caches.claims.note(claim(version, {"write": version} if version % 2 else data))
     assert asked(caches) == (False, False, 0)
     assert caches.claims.all()[0].metadata.resource_version == "199", "the cache has it"
-
-
-def test_the_cached_claim_says_how_busy_its_devices_are() -> None:
-    caches = running()
-    caches.claims.note(claim(2, USAGE.to_json()))
-    [cached] = caches.claims.all()
-    assert list(usage_of(cached).values()) == [USAGE]
 
 
 @pytest.mark.parametrize(

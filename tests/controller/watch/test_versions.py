@@ -5,18 +5,12 @@ from typing import Any, cast
 import pytest
 
 from fairlead.controller.watch.optional import version_of
-from fairlead.controller.watch.podgroups import VERSIONS
+from fairlead.controller.watch.other_systems import POD_GROUP_VERSIONS
 from fairlead.kube import errors, releases, resources
 from fairlead.kube.client import Client
 from tests.support.discovery import DOCUMENTS, Discovery
 
 TAINT_RULES = resources.DEVICE_TAINT_RULE_VERSIONS
-REQUIRED = (
-    resources.RESOURCE_SLICES,
-    resources.RESOURCE_CLAIMS,
-    resources.RESOURCE_CLAIM_TEMPLATES,
-    resources.DEVICE_CLASSES,
-)
 CASES = [(release, flags) for release, variants in DOCUMENTS.items() for flags in variants]
 # Release, whether flags are set: version of DeviceTaintRule and of PodGroup.
 READ: dict[tuple[str, bool], tuple[str | None, str | None]] = {
@@ -39,20 +33,8 @@ def client_of(release: str, groups: Any) -> Client:
 async def test_each_release_is_read_in_the_best_version_that_it_serves(release: str, flags: str):
     client = client_of(release, DOCUMENTS[release][flags])
     rules = await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
-    groups = await version_of(client, "scheduling.k8s.io", VERSIONS["scheduling.k8s.io"], "podgroups")
+    groups = await version_of(client, "scheduling.k8s.io", POD_GROUP_VERSIONS["scheduling.k8s.io"], "podgroups")
     assert (rules, groups) == READ[release, flags != "default"]
-
-
-@pytest.mark.parametrize(("release", "flags"), CASES)
-async def test_what_the_programs_cannot_do_without_is_served_by_default(release: str, flags: str):
-    client = client_of(release, DOCUMENTS[release][flags])
-    for each in REQUIRED:
-        assert await version_of(client, each.group, (each.version,), each.plural) == each.version, each.plural
-
-
-async def test_an_operator_may_serve_only_the_oldest_version_of_rules():
-    client = client_of("1.36", {"resource.k8s.io": {"v1": ["resourceclaims"], "v1alpha3": ["devicetaintrules"]}})
-    assert await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules") == "v1alpha3"
 
 
 def test_the_table_of_releases_names_the_versions_that_are_read():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controller.watch.workloads import KINDS, Workloads, kept
+from fairlead.controller.watch.other_systems import WORKLOADS, OtherSystems, kept_of_workload
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.plan import Plan
@@ -71,7 +71,7 @@ def definition(workloads: Resource[Raw], version: str) -> dict[str, Any]:
 async def test_the_deadline_of_kubeflows_kinds_bounds_the_wait_from_when_their_operator_began(
     bench: Bench, kind: str, version: str
 ):
-    workloads: Resource[Raw] = KINDS[kind][0]
+    workloads: Resource[Raw] = WORKLOADS[kind][0]
     await bench.client.create(CRDS, definition(workloads, version))
     body = {"metadata": {"name": "train"}, "spec": {"runPolicy": {"activeDeadlineSeconds": 600}}}
     made = await bench.client.create(workloads, body, namespace=NAMESPACE)
@@ -108,22 +108,22 @@ async def test_the_deadline_of_kubeflows_kinds_bounds_the_wait_from_when_their_o
 )
 def test_what_an_operators_object_says_of_its_end(limit_s: Any, began: Any, end: float | None):
     raw = {"spec": {"runPolicy": {"activeDeadlineSeconds": limit_s}}, "status": {"startTime": began}}
-    assert kept({"metadata": {"name": "t"}, **raw})["end"] == end
+    assert kept_of_workload({"metadata": {"name": "t"}, **raw})["end"] == end
 
 
 @pytest.mark.parametrize("raw", [{}, {"spec": None, "status": None}, {"spec": {"runPolicy": []}, "status": []}])
 def test_an_object_without_a_run_policy_has_no_end(raw: dict[str, Any]):
-    assert kept({"metadata": {"name": "t"}, **raw})["end"] is None
+    assert kept_of_workload({"metadata": {"name": "t"}, **raw})["end"] is None
 
 
 def test_gangs_are_looked_at_when_the_end_of_a_workload_changes_and_only_then(monkeypatch: pytest.MonkeyPatch):
-    known, handlers, told = Workloads(), list[Callable[[Change[Raw]], None]](), list[str]()
+    known, handlers, told = OtherSystems(forecasts=False), list[Callable[[Change[Raw]], None]](), list[str]()
     for informer in known.informers:
         monkeypatch.setattr(informer, "subscribe", handlers.append)
-    known.subscribe(lambda namespace, gang: None, told.append)
+    known.subscribe(lambda namespace, gang: None, told.append, told.append)
     waits = {"metadata": {"name": "t", "namespace": "ml"}, "spec": {"runPolicy": {"activeDeadlineSeconds": 600}}}
     begun = waits | {"status": {"startTime": "2026-11-27T10:00:00Z"}}
     for old, new, calls in ((None, waits, 0), (waits, begun, 1), (begun, begun, 0), (begun, None, 1), (waits, None, 0)):
         told.clear()
-        handlers[0](Change(MODIFIED, "ml/t", None if old is None else kept(old), new))
+        handlers[-1](Change(MODIFIED, "ml/t", None if old is None else kept_of_workload(old), new))
         assert told == ["ml"] * calls

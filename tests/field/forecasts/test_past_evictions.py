@@ -11,7 +11,7 @@ from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.report import gang_phase
-from fairlead.controller.watch.gang_records import GangRecords
+from fairlead.controller.watch.lookup import GangRecords
 from fairlead.kube import core
 from tests.controller.gang_views import NOW, pod, view
 

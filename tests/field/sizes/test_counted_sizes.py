@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.derived import workload_of
-from fairlead.controller.watch.workloads import kept
+from fairlead.controller.watch.other_systems import kept_of_workload as kept
 from fairlead.kube import batch, core, timestamps
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import GangMember

@@ -28,7 +28,7 @@ from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.report.gang_phase import summarize
 from fairlead.controller.watch.caches import Caches
-from fairlead.controller.watch.podgroups import terms
+from fairlead.controller.watch.other_systems import terms
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang

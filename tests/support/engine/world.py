@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.drivers import part_class
-from fairlead.controller.commit.move_places import keeps_place
+from fairlead.controller.commit.places import keeps_place
 from fairlead.controller.gangs.evictions.moved import Held, spots_of, to_its_place, with_place
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.node_table import NodeTable

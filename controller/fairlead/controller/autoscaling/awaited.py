@@ -13,8 +13,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, NodesAsked
+from fairlead.controller.book.book import Book, GangState, NodesAsked
 from fairlead.controller.book.shown import NodesAwaited
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.types.gangs import GangRequest

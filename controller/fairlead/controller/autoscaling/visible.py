@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import GangState
 from fairlead.controller.gangs.conditions import condition
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim

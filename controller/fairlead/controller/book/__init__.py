@@ -1,4 +1,4 @@
 """The book of gangs: one `GangState` for each, which says all that this term knows of it and has under way for it.
 
-`gang_state` lists the fields; `book` finds, replaces and forgets them; `field` is how the two are joined.
+`book` has it; `shown` is what of a gang is shown beyond its pods and claims.
 """

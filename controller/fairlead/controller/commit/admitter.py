@@ -1,47 +1,42 @@
-"""Carries out an admission: its devices and nodes assumed taken, the gang committed, the assumption ended.
+"""Carries out an admission, and its recovery: completes, undoes or rolls it back, as `gangs.recovery` says. Decides nothing.
 
-While the commit runs, the next decision counts what this one gave though the informers do not show it yet. Decides nothing.
+From the decision on its devices and nodes are assumed taken, so that the next decision counts what this one gave though the informers
+do not show it yet. The assumption ends when the gang is committed, or known to be undone. Undo and rollback start the gang's backoff;
+a rollback also notes the nodes to avoid and the gang's age.
 """
 
 from __future__ import annotations
 
 import logging
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import GangState
 from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.gang_tasks import GangBackoffs
 from fairlead.controller.commit.nominated_nodes import NominatedNodes
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.gangs.admission.recovery import Complete, RollBack, Step, Undo
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction, roll_back_of
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.telemetry import Telemetry
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import resource
 from fairlead.kube.objects import ObjectMeta
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
 Span = tuple[float, float]  # of the clock: begin and end
-EVENTS_MAX = 64  # pods of a gang that get an event each
+EVENTS_MAX = 64  # pods of a gang that get an event each when it is admitted
+ROLLED_BACK_EVENTS_MAX = 16  # and when it is rolled back
+BARE = "the pod is deleted, and has no controller that makes another: apply it again"
+"""What the event says of a pod that its end takes out of the cluster: events stay when their pod is gone."""
 
 
-class Admitter:
-    def __init__(
-        self,
-        committer: Committer,
-        caches: Caches,
-        book: Book,
-        nominated: NominatedNodes,
-        telemetry: Telemetry,
-        time: Time,
-    ) -> None:
-        self._committer = committer
-        self._caches = caches
-        self._book = book
-        self._tables = caches.tables
-        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
+class Admitter(Part):
+    def __init__(self, shared: Shared, backoffs: GangBackoffs, nominated: NominatedNodes) -> None:
+        super().__init__(shared)
+        self._committer = Committer(shared)
+        self._tables = shared.caches.tables
+        self._backoffs = backoffs
         self._nominated = nominated
-        self._clock = time.clock
 
     def assume(self, gang: Gang, admission: Admission, decided: Span) -> None:
         """From here on the admission's devices and nodes are taken. `decided`: when the decision was made."""
@@ -107,6 +102,57 @@ class Admitter:
             ]
             what = f" with {', '.join(devices[:16])}" if devices else ""
             self._events.pod(member.pod, "Admitted", f"released to node {assigned.node}{what}")
+
+    # -- recovery --------------------------------------------------------------------------------------------------
+
+    async def recover(self, gang: Gang, step: Step) -> None:
+        self._metrics.recoveries.labels(type(step).__name__).inc()
+        if isinstance(step, Complete):
+            await self._complete(gang, step)
+        elif isinstance(step, Undo):
+            await self._undo(gang, step)
+        else:
+            await self._roll_back(gang, step)
+
+    def no_step(self, gang: Gang) -> None:
+        """The informers show the end of the gang's admission: nothing is assumed any more, and a bound gang is healthy."""
+        self.forget(gang.id)
+        if gang.released and gang.placed >= gang.size and all(member.bound for member in gang.released):
+            self._book[gang.id].backoff = None
+            self._backoffs.refusals.reset(gang)
+
+    async def _complete(self, gang: Gang, step: Complete) -> None:
+        log.info("gang %s/%s: completing its admission: %d pods to release", *gang.id, len(step.members))
+        outcome = await self._committer.release(step.members, {})
+        if not outcome.done:
+            self._backoffs.note_failure(gang.id, outcome.why, now=self._wall())
+
+    async def _undo(self, gang: Gang, step: Undo) -> None:
+        log.warning("gang %s/%s: undoing the admission of %d pods: %s", *gang.id, len(step.members), step.why)
+        if await self._committer.undo(step.members, step.why):
+            self.forget(gang.id)
+        self._backoffs.note_failure(gang.id, step.why, now=self._wall())
+
+    async def _roll_back(self, gang: Gang, step: RollBack) -> None:
+        log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)
+        self._events.gang(gang.id, "RolledBack", step.why, warning=True)
+        for member in step.members[:ROLLED_BACK_EVENTS_MAX]:
+            self._events.pod(
+                member.pod, "RolledBack", step.why if member.owner else f"{step.why}; {BARE}", warning=True
+            )
+        why = f"rolled back: {step.why}"
+        self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
+        self._backoffs.refusals.note(gang, step.refused, self._wall())
+        await self._committer.roll_back(gang, step.members, self._past(gang, step))
+
+    def _past(self, gang: Gang, step: RollBack) -> PastEviction | None:
+        """What the next leader is to know: where kube-scheduler refused a gang that goes whole."""
+        now = self._wall()
+        refused = self._backoffs.refusals.told(gang, now) if step.refused else ()
+        if not refused or len(step.members) < len(gang.released):
+            return None
+        queued_since = min(self._backoffs.get(gang.id).queued_since or gang.created, gang.created)
+        return roll_back_of(gang, step.members, step.why, refused, at=now, queued_since=queued_since)
 
 
 def _allocated_claim(claim_allocation: ClaimAllocation) -> resource.ResourceClaim:

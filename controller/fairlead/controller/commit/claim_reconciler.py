@@ -13,40 +13,39 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from typing import NamedTuple
 
 from fairlead.api import legacy
 from fairlead.api.drivers import legacy_driver
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.kubelet_wakes import KubeletWakes
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.commit.part import Part, Shared, Tasks
+from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs.admission import recovery
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, PodClaim
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.watch.caches import Caches
-from fairlead.kube import errors, resources
-from fairlead.kube.client import Client
+from fairlead.controller.watch.informers import Informers
+from fairlead.kube import core, errors, prepare_refusals, resource, resources
+from fairlead.kube.informer import Change
 
 log = logging.getLogger(__name__)
 
-SWEEP_S = 30.0
 UNSEEN_TEMPLATE_S = 10.0
 LOOKED_AT_MAX = 4096
 READS_MAX = 50  # unseen templates of one namespace in UNSEEN_TEMPLATE_S: thousands may have been deleted
+WAKE_AFTER_S = (0.0, 1.0, 3.0, 6.0, 12.0, 30.0)
+"""When kubelet is woken, since the names were seen right; each time only if the pod has not started.
+
+More than once: the apiserver lets a kubelet read a claim only when its authorizer has seen, too, that a pod there uses it.
+"""
 
 
-class ClaimReconciler:
-    def __init__(self, client: Client, caches: Caches, writer: Writer, tasks: Tasks, metrics: Metrics) -> None:
-        self._client = client
-        self._caches = caches
-        self._writer = writer
-        self._tasks = tasks
-        self._metrics = metrics
+class ClaimReconciler(Part):
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._looked_at: dict[tuple[str, str], float] = {}  # unseen templates, and when they were read; unix seconds
         self._reads: dict[str, tuple[float, int]] = {}  # by namespace: since when, and how many were read
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
-        self._wakes = KubeletWakes(caches, writer, tasks)
+        self._wakes = KubeletWakes(shared.caches, shared.writer, shared.tasks)
 
     def close(self) -> None:
         """The term ends."""
@@ -150,3 +149,65 @@ class ClaimReconciler:
 def _chosen(pod_claim: PodClaim) -> bool:
     """Whether the entry names a template, so that its claim is one of several, and named in the pod's status."""
     return pod_claim.template is not None and pod_claim.source is None
+
+
+class _Wakes(NamedTuple):
+    since: float | None  # None: not yet seen by `step`
+    done: int
+
+
+class KubeletWakes:
+    """Makes kubelet sync pods whose claims' names were put right after they had come to their node, and those that may be prepared now.
+
+    Kubelet tries to prepare the claim that a pod's status names. Where that fails it syncs the pod again after 60 to 90 s; a change
+    of the status alone does not make it look earlier, a change of an annotation does. Source: kubelet config/config.go
+    checkAndUpdatePod, pod_workers.go completeWork.
+    Example: the claim controller names its own claim of pod a-0 late, after a-0 was bound; kubelet cannot prepare that one. As soon
+    as the status names the allocated claim again, whichever program wrote that, an annotation of a-0 is changed. The same where a
+    driver refused a claim, since containers of a pod that was deleted by force had its devices, and takes that back when they have
+    ended. In memory only: after a change of leader such a pod starts at kubelet's next sync.
+    """
+
+    def __init__(self, informers: Informers, writer: Writer, tasks: Tasks) -> None:
+        self._pods_of = informers.pods_of
+        self._writer = writer
+        self._tasks = tasks
+        self._due: dict[str, _Wakes] = {}  # by pod UID
+        self._unsubscribe = informers.pods.subscribe(self._pod_changed), informers.claims.subscribe(self._claim_changed)
+
+    def close(self) -> None:
+        """To be called when the term ends."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+
+    def _pod_changed(self, change: Change[core.Pod]) -> None:
+        old, new = change.old, change.new
+        if new is None or new.status.phase != "Pending":
+            self._due.pop(change.object.metadata.uid, None)
+        elif old is not None and old.spec.node_name and claims.names_used(old) != claims.names_used(new):
+            self._due[new.metadata.uid] = _Wakes(since=None, done=0)
+
+    def _claim_changed(self, change: Change[resource.ResourceClaim]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or not prepare_refusals.refusal(old) or prepare_refusals.refusal(new):
+            return
+        for pod in self._pods_of(new).values():
+            if pod.spec.node_name and pod.status.phase == "Pending":
+                self._due[pod.metadata.uid] = _Wakes(since=None, done=0)
+
+    def step(self, pod: core.Pod, now: float) -> float | None:
+        """For a pod whose status names the right claims. Returns when the next step is due; None: never, or after a change."""
+        wakes = self._due.get(pod.metadata.uid)
+        if wakes is None:
+            return None
+        since = now if wakes.since is None else wakes.since
+        done = wakes.done
+        if now >= since + WAKE_AFTER_S[done]:
+            log.info("pod %s: its claims can be prepared by now; kubelet is to sync it", pod.metadata.key)
+            self._tasks.start(f"sync of {pod.metadata.uid}", self._writer.wake_kubelet(pod))
+            done += 1
+        if done == len(WAKE_AFTER_S):
+            del self._due[pod.metadata.uid]
+            return None
+        self._due[pod.metadata.uid] = _Wakes(since, done)
+        return since + WAKE_AFTER_S[done]

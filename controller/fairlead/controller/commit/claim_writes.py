@@ -100,20 +100,11 @@ class ClaimWrites(Writes):
 
     async def delete_duplicate(self, claim: resource.ResourceClaim) -> None:
         """Deletes a claim that is not in use, if it is still as it was seen."""
-        meta = claim.metadata
         try:
             async with self._slots:
-                if names.CLAIM_FINALIZER in meta.finalizers:
-                    claim = await self._patch_finalizers(claim, present=False)
-                await self._client.delete(
-                    resources.RESOURCE_CLAIMS,
-                    meta.name,
-                    meta.namespace,
-                    uid=meta.uid,
-                    resource_version=claim.metadata.resource_version,
-                )
+                await self._delete(claim)
         except errors.ApiError as error:  # tried again when it changes
-            log.info("duplicate ResourceClaim %s not deleted: %s", meta.key, error)
+            log.info("duplicate ResourceClaim %s not deleted: %s", claim.metadata.key, error)
 
     async def delete_made(self, pod: core.Pod, entry: str, name: str) -> None:
         """Deletes the claim that an admission made for this entry, if it exists, so that it counts for no quota.
@@ -126,15 +117,7 @@ class ClaimWrites(Writes):
                 seen = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
                 if not claims.owned_by(seen, pod, entry) or seen.status.allocation is not None:
                     return True
-                if names.CLAIM_FINALIZER in seen.metadata.finalizers:
-                    seen = await self._patch_finalizers(seen, present=False)
-                await self._client.delete(
-                    resources.RESOURCE_CLAIMS,
-                    name,
-                    pod.metadata.namespace,
-                    uid=seen.metadata.uid,
-                    resource_version=seen.metadata.resource_version,
-                )
+                seen = await self._delete(seen)
             except errors.NotFound:
                 return True
             except errors.Conflict:
@@ -143,6 +126,16 @@ class ClaimWrites(Writes):
             return True
 
         await self._retry_until_certain(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
+
+    async def _delete(self, claim: resource.ResourceClaim) -> resource.ResourceClaim:
+        """Without our finalizer, if it is still as it was seen; as it was last."""
+        if names.CLAIM_FINALIZER in claim.metadata.finalizers:
+            claim = await self._patch_finalizers(claim, present=False)
+        meta = claim.metadata
+        await self._client.delete(
+            resources.RESOURCE_CLAIMS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
+        return claim
 
     async def allocate(
         self, claim: resource.ResourceClaim, allocation: Mapping[str, Any] | None, pods: Sequence[PodRef]

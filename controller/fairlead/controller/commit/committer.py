@@ -14,17 +14,15 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.commit.eviction_writes import Writer
+from fairlead.controller.commit.part import Part
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import known_allocation_time
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.membership.gangs import Gang, gang_spec
 from fairlead.controller.gangs.membership.members import Member, PodClaim
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
-from fairlead.kube.limits import Clock
 from fairlead.kube.objects import to_dict
 
 log = logging.getLogger(__name__)
@@ -45,12 +43,7 @@ class Outcome:
     )
 
 
-class Committer:
-    def __init__(self, writer: Writer, caches: Caches, *, wall: Clock) -> None:
-        self._writer = writer
-        self._caches = caches
-        self._wall = wall
-
+class Committer(Part):
     async def admit(self, gang: Gang, admission: Admission, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> Outcome:
         """`annotations` are for the claims that it makes. Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}

@@ -1,7 +1,7 @@
 """Carries out evictions: begins those decided, and brings those under way to their end, step by step.
 
-What comes next is read from the pods' marks (`eviction_marks.next_step`), which count where the decision is in the Gang's status. So all that is kept here may be lost with this
-process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
+What comes next is read from the pods' marks (`eviction_marks.next_step`), which count where the decision is in the Gang's status. So all
+that is kept here may be lost with this process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
 Order of writes: the queue's eviction times, the reservation for the beneficiary, the decision, then the marks; before the first pod is
 evicted, the gang's age is written into the status of its Gang object.
 """
@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from fairlead.api.gang import DECISIONS_MAX
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import Attempts, GangState
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.move_places import Moves
-from fairlead.controller.commit.queue_budgets import QueueBudgets
-from fairlead.controller.commit.victims import Victims
+from fairlead.controller.book.book import Attempts, Book, GangState
+from fairlead.controller.commit.part import Part, Shared
+from fairlead.controller.commit.places import Moves
+from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
 from fairlead.controller.gangs.claims.allocations import held_claims, results
 from fairlead.controller.gangs.evictions import disruption, eviction_marks, past_evictions
@@ -38,11 +38,12 @@ from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.controller.report.telemetry import Telemetry
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Eviction, Waiting
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import timestamps
-from fairlead.kube.timing import Time
+from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
 
@@ -53,25 +54,12 @@ DOUBLINGS_MAX = 4  # a refused eviction is tried again after 5, 10, 20, … s
 CONCURRENT_MAX = 32
 
 
-class Evictor:
-    def __init__(
-        self,
-        writer: Writer,
-        caches: Caches,
-        book: Book,
-        budgets: QueueBudgets,
-        moves: Moves,
-        telemetry: Telemetry,
-        time: Time,
-    ) -> None:
-        self._moves = moves
-        self.victims = Victims(book)
-        self._writer = writer
-        self._caches = caches
-        self._book = book
+class Evictor(Part):
+    def __init__(self, shared: Shared, budgets: QueueBudgets, moves: Moves) -> None:
+        super().__init__(shared)
+        self.victims = Victims(shared.book)
         self._budgets = budgets
-        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
-        self._wall = time.wall
+        self._moves = moves
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
     # -- what is known of evictions --------------------------------------------------------------------------------
@@ -300,3 +288,95 @@ class Evictor:
         since = self._book.take(gang_id, GangState.preempting_since)
         if since is not None:
             self._metrics.preemptor_admission_seconds.observe(max(0.0, self._wall() - since))
+
+
+class Victims:
+    """Which gangs are being evicted for which, as their marks say: kept current by `update` for each gang that changed."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._victims = book.all(GangState.victims)  # never empty
+        self._changed: set[GangId] = set()  # beneficiaries with other victims than before
+
+    def update(self, gang_id: GangId, gang: Gang | None) -> None:
+        """Reads the gang's marks again; None: the gang is gone."""
+        before = self._book.take(gang_id, GangState.evicted_for)
+        if before is not None:
+            self._book[before].victims = self._victims[before] - {gang_id} or None
+        pairs = eviction_marks.marked(gang) if gang else ()
+        beneficiary = next((mark.beneficiary_id for _, mark in pairs), None)
+        if beneficiary is not None:
+            self._book[gang_id].evicted_for = beneficiary
+            self._book[beneficiary].victims = {*self._victims.get(beneficiary, ()), gang_id}
+        if before != beneficiary:
+            self._changed |= {each for each in (before, beneficiary) if each is not None}
+
+    def take_beneficiaries(self) -> set[GangId]:
+        """Those that have other victims than at the last call."""
+        taken, self._changed = self._changed, set()
+        return taken
+
+    def of_any(self, beneficiaries: Iterable[GangId]) -> set[GangId]:
+        return {victim for gang_id in beneficiaries for victim in self._victims.get(gang_id, ())}
+
+
+def is_preemptor(state: GangState, gang: Gang, gang_object: Raw | None, now: float) -> bool:
+    """Whether devices are reserved for the gang because others are or were evicted for it."""
+    return bool(state.victims or state.decided_for) or (
+        bool(gang.gated) and decisions.reserved_until(gang_object, now) > now
+    )
+
+
+def may_evict(waiting: Waiting, request: GangRequest, least: Mapping[str, int]) -> bool:
+    """Whether the gang that waits could evict a gang that is being admitted, once it runs; so it learns when min-runtime ends.
+
+    `least` is the lowest priority of those by queue. Of its own queue a gang evicts those of lower priority only.
+    """
+    if not request.preempts or waiting.reason.could_ever_fit is False or waiting.queue is None:
+        return False
+    return any(queue != waiting.queue or priority < request.priority for queue, priority in least.items())
+
+
+class QueueBudgets:
+    """How many gangs of a queue may still be evicted for others, by its disruption budget.
+
+    Counts the eviction times in the Queue's status, and those just begun, which the watched status may not show yet.
+    """
+
+    def __init__(self, writer: Writer, caches: Caches) -> None:
+        self._writer = writer
+        self._caches = caches
+        self._begun: dict[str, tuple[str, ...]] = {}  # eviction times by queue
+
+    def with_evictions_left(self, queues: Sequence[QueueSpec], now: float) -> tuple[QueueSpec, ...]:
+        """The queues, each with `evictions_left` of its budget."""
+        found = []
+        for queue in queues:
+            raw = self._caches.queues.get(queue.name) or {}
+            left = disruption.evictions_left(raw.get("spec") or {}, self._times(queue.name), now=now)
+            found.append(queue if left == queue.evictions_left else replace(queue, evictions_left=left))
+        return tuple(found)
+
+    def next_refill(self, now: float) -> float | None:
+        """Unix seconds at which the first budget allows one eviction more."""
+        refills = (
+            disruption.next_refill(spec, self._times(raw["metadata"]["name"]), now=now)
+            for raw in self._caches.queues.all()
+            if (spec := raw.get("spec") or {}).get("disruptionBudget")
+        )
+        return min((at for at in refills if at is not None), default=None)
+
+    async def note_eviction(self, queue: str, now: float) -> None:
+        """Writes into the Queue's status that a gang of it is evicted now, if the queue has a budget."""
+        raw = self._caches.queues.get(queue)
+        if raw is None or not (raw.get("spec") or {}).get("disruptionBudget"):
+            return
+        self._begun[queue] = (*self._begun.get(queue, ()), timestamps.micro(now))
+        times = disruption.times_in_window(raw["spec"], self._times(queue), now=now)
+        self._begun[queue] = tuple(time for time in self._begun[queue] if time in times)
+        await self._writer.note_eviction_times(queue, times)
+
+    def _times(self, queue: str) -> tuple[str, ...]:
+        raw = self._caches.queues.get(queue) or {}
+        written = (raw.get("status") or {}).get("evictions") or ()
+        return (*written, *(time for time in self._begun.get(queue, ()) if time not in written))

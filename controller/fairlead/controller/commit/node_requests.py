@@ -13,24 +13,19 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any
 
 from fairlead.api import names
 from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import awaited, provisioning, shapes, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.book.book import GangState
+from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
-from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import NodeDemand
 from fairlead.kube import errors, resources
-from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -40,34 +35,17 @@ ANNOTATION = {names.AWAITING_NODES: "true"}
 LABELS = f"{names.MANAGED_BY}={names.MANAGED_BY_VALUE}"
 
 
-class NodeRequests:
-    """The requests for nodes of one term. `client` is guarded by the lease. `namespace`: Fairlead's own."""
+class NodeRequests(Part):
+    """The requests for nodes of one term."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        client: Client,
-        caches: Caches,
-        book: Book,
-        tasks: Tasks,
-        metrics: Metrics,
-        time: Time,
-        *,
-        namespace: str,
-    ) -> None:
-        self._writer = writer
-        self._client = client
-        self._caches = caches
-        self._book = book
-        self._tasks = tasks
-        self._metrics = metrics
-        self._namespace = namespace
-        self._wall, self._sleep = time.wall, time.sleep
-        self._first = True
-        self._demand = book.all(GangState.demand)
-        self._blocked = book.all(GangState.show_again_at)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._namespace = shared.options.namespace  # Fairlead's own
+        self._demand = shared.book.all(GangState.demand)
+        self._blocked = shared.book.all(GangState.show_again_at)
         self._demanded = False  # at the last decision
         self._wake = asyncio.Event()
+        self._first = True
         self._looked = False  # for placeholders of the leader before
         self._requests_made = self._placeholders_made = False
 
@@ -266,11 +244,11 @@ class NodeRequests:
             await self._client.create(resource, body)
 
     async def _delete(
-        self, resource: resources.Resource[Raw], name: str, namespace: str, uid: str | None = None
+        self, resource: resources.Resource[Any], name: str, namespace: str, uid: str | None = None, **more: Any
     ) -> bool:
         """Whether there was one."""
         try:
-            await self._client.delete(resource, name, namespace, uid=uid)
+            await self._client.delete(resource, name, namespace, uid=uid, **more)
         except (errors.NotFound, errors.Conflict):
             return False
         return True
@@ -298,12 +276,9 @@ class NodeRequests:
                         bound += 1
                 self._note([gang_id], f"{len(wanted)} placeholder pods ask for nodes, {bound} of them have one")
         for pod in there.values():
+            meta = pod.metadata
             try:
-                await self._client.delete(
-                    resources.PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid, grace_period_s=0
-                )
-            except (errors.NotFound, errors.Conflict):
-                continue
+                await self._delete(resources.PODS, meta.name, meta.namespace, meta.uid, grace_period_s=0)
             except errors.ApiError as error:
                 log.warning("placeholder pod %s not deleted: %s", pod.metadata.key, error)
                 failed = True
@@ -342,9 +317,9 @@ class NodeRequests:
 
 VALUES = {
     "ProvisioningRequest": "autoscaling.provisioningRequests=true",
-    "Placeholder": "autoscaling.placeholders=true",
+    "Placeholder": "autoscaling.shapes=true",
 }
-"""Of the chart: which give the controller the rights that the mode needs."""
+"""Values of the chart that give the controller the rights which the mode needs."""
 
 
 def _next_step(error: Exception, mode: str) -> str:

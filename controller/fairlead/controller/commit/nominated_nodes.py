@@ -8,7 +8,7 @@ Invariants:
 - no pod is nominated to a node while pods of another gang are on their way there (released, not bound): the engine may have put that
   gang beside the held place, where until others have ended the two do not fit together, and kube-scheduler would refuse it;
 - pods that autoscalers are shown are not nominated: an autoscaler passes nominated pods over;
-- without `enabled` nothing is nominated, and what an earlier leader nominated is taken back.
+- without --nominate-nodes nothing is nominated, and what an earlier leader nominated is taken back.
 Source: KEP-5278 (kube-scheduler and other components write the field), kubernetes pkg/scheduler/backend/queue/nominator.go.
 """
 
@@ -18,46 +18,28 @@ import logging
 from collections.abc import Collection, Mapping
 
 from fairlead.controller.autoscaling.visible import may_be_shown
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
-from fairlead.controller.commit.eviction_writes import Writer
-from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.book.book import GangState
+from fairlead.controller.commit.part import Part, Shared
 from fairlead.controller.commit.writes import GivenUpError
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.gangs.release import pinned_node
-from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Reservation
 from fairlead.kube import core, errors
-from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
 REFUSED_S = 60.0  # until it is tried again after the apiserver refused it
 
 
-class NominatedNodes:
+class NominatedNodes(Part):
     """The nominations of one term."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        caches: Caches,
-        book: Book,
-        tasks: Tasks,
-        *,
-        enabled: bool,
-        time: Time,
-    ) -> None:
-        self._writer = writer
-        self._caches = caches
-        self._tasks = tasks
-        self._book = book
-        self._enabled = enabled
-        self._wall = time.wall
-        self._reservations: Mapping[GangId, Reservation] = book.all(GangState.reservation) if enabled else {}
-        self._nominated = book.all(GangState.nominated)
-        self._coming = book.all(GangState.coming)
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._enabled, book = shared.options.nominate_nodes, shared.book
+        self._reservations: Mapping[GangId, Reservation] = book.all(GangState.reservation) if self._enabled else {}
+        self._nominated, self._coming = book.all(GangState.nominated), book.all(GangState.coming)
         self._refused_until = 0.0
         self._said = ""
         self._first = True

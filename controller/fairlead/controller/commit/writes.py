@@ -3,7 +3,7 @@
 A write whose answer is lost may still arrive. So a step ends only when its outcome is known, or when the lease is lost:
 then `LeaseLostError` ends it, and the next leader finds the state in the cluster. All writes carry the resourceVersion or
 UID that they were decided on; at most `concurrent` are under way at once.
-Claims are written in `claim_writes`, pods in `pod_writes`, evictions in `eviction_writes`. Decides nothing about gangs.
+Claims are written in `claim_writes`, pods and evictions in `writer`. Decides nothing about gangs.
 """
 
 from __future__ import annotations

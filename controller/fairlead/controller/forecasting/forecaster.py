@@ -162,7 +162,7 @@ class Forecaster:
             self._report(self._shown.not_renewed(why), self._wall())
 
     def _run_times(self, running: Iterable[RunningGang], now: float) -> RunTimes:
-        reported = progress(running, self._caches.gangs, self._caches.train_jobs.report, now)
+        reported = progress(running, self._caches.gangs, self._caches.others.progress, now)
         return RunTimes(self._history.records(now), dict(reported), self._history.users())
 
     def _user(self, gang: str) -> str:

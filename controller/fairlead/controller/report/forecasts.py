@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState
+from fairlead.controller.book.book import Book, GangState
 from fairlead.controller.book.shown import ShownForecast
 from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.engine.forecast.calibration import Outcome

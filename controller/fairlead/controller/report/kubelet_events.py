@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from fairlead.api import texts
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, Looks, Said
+from fairlead.controller.book.book import Book, GangState, Looks, Said
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report import gang_phase
 from fairlead.kube import core, errors, listing, timestamps

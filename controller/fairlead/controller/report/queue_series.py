@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.controller.book.gang_state import Wait
+from fairlead.controller.book.book import Wait
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
 from fairlead.controller.report.events import Failures
 from fairlead.controller.watch.allocated_claims import AllocatedClaims, Held

@@ -14,8 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, Report
+from fairlead.controller.book.book import Book, GangState, Report
 from fairlead.controller.book.shown import SchedulingState, shown_soon
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.report.events import Failures

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 
 from fairlead.api import names, trace_context
 from fairlead.api.trace_context import TraceContext
-from fairlead.controller.book.book import Book
-from fairlead.controller.book.gang_state import GangState, Trace
+from fairlead.controller.book.book import Book, GangState, Trace
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, starts_s

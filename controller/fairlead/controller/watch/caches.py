@@ -13,15 +13,12 @@ from fairlead.cel.allowance import allowance
 from fairlead.cel.errors import AllowanceError
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.membership import decisions
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import GangId
 from fairlead.controller.gangs.membership.gangs import gang_id as gang_id_of
-from fairlead.controller.watch.gang_records import GangRecords
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
-from fairlead.controller.watch.lookup import Lookup
+from fairlead.controller.watch.lookup import GangRecords, Lookup
 from fairlead.controller.watch.rules import Rules
-from fairlead.controller.watch.tables import Tables
-from fairlead.controller.watch.triggers import Triggers
 from fairlead.kube.informer import Source
 
 log = logging.getLogger(__name__)
@@ -30,25 +27,14 @@ TOKENS_A_RUN = 6_000  # of selectors of one namespace that are compiled in a cal
 
 
 class Caches(Informers):
-    """The informers; `gangs` as they show them, and three views: `lookup`, `records` and `rules`.
-
-    `drivers` are the managed ones; `forecasts`: whether any are made.
-    """
+    """The informers, and three views over them: `lookup`, `records` and `rules`."""
 
     def __init__(self, client: Source, drivers: tuple[str, ...], *, forecasts: bool = True) -> None:
-        super().__init__(client, forecasts=forecasts)
-        self.drivers = drivers
-        self.gangs: dict[GangId, Gang] = {}
-        self.triggers = Triggers()
-        self.tables = Tables(self.pods, self.claims, self.namespaces_of)
-        self.lookup = Lookup(self, self.tables, drivers)
-        self.records = GangRecords(self, self.gangs)
-        self.rules = Rules(self, self.records, self.gangs, self.triggers)
-        handlers = Handlers(
-            self, self.tables, self.gangs, self.triggers, drivers=drivers,
-            reads_usage=lambda: self.rules.settings().any_idle,
-        )  # fmt: skip
-        handlers.subscribe()
+        super().__init__(client, drivers, forecasts=forecasts)
+        self.lookup = Lookup(self)
+        self.records = GangRecords(self)
+        self.rules = Rules(self, self.records)
+        Handlers(self, reads_usage=lambda: self.rules.settings().any_idle).subscribe()
         self.rules.subscribe()
 
     def refresh(self, *, turns: bool = False) -> set[GangId]:

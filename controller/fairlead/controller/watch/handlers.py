@@ -6,18 +6,16 @@ Handlers do no work beyond that; `Caches.refresh` rebuilds the gangs that were n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 
 from fairlead.api import names
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.evictions import disruption
 from fairlead.controller.gangs.held import vacancies
 from fairlead.controller.gangs.membership import decisions
-from fairlead.controller.gangs.membership.gangs import Gang, GangId, gang_id
+from fairlead.controller.gangs.membership.gangs import gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
-from fairlead.controller.watch.tables import Tables
-from fairlead.controller.watch.triggers import Triggers
 from fairlead.controller.watch.volumes import by_volume_claim
 from fairlead.engine.inventory.nodes import notice_of
 from fairlead.kube import batch, core, resource
@@ -30,29 +28,11 @@ FEW = 256  # pods that name one object: as many as a claim can be reserved for
 
 
 class Handlers:
-    """`gangs` is read, never written."""
-
-    def __init__(
-        self,
-        informers: Informers,
-        tables: Tables,
-        gangs: Mapping[GangId, Gang],
-        triggers: Triggers,
-        *,
-        drivers: Collection[str],
-        reads_usage: Callable[[], bool],
-    ) -> None:
-        """`drivers`: the managed ones. `reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
-        self._drivers = drivers
+    def __init__(self, informers: Informers, *, reads_usage: Callable[[], bool]) -> None:
+        """`reads_usage`: whether what drivers say of claims' devices matters to running gangs."""
         self._reads_usage = reads_usage
-        self._pods_of = informers.pods_of
-        self._pods = informers.pods
-        self._claims = informers.claims
-        self._gang_objects = informers.gang_objects
-        self._tables = tables
-        self._gangs = gangs
-        self._triggers = triggers
-        self._informers = informers
+        self._informers, self._pods = informers, informers.pods
+        self._tables, self._gangs, self._triggers = informers.tables, informers.gangs, informers.triggers
 
     def subscribe(self) -> None:
         informers = self._informers
@@ -65,9 +45,7 @@ class Handlers:
         informers.templates.subscribe(self._template)
         informers.namespaces.subscribe(self._namespace)
         informers.gang_objects.subscribe(self._gang_object)
-        informers.pod_groups.subscribe(self._sized)
-        informers.workloads.subscribe(self._sized, self._gangs_in)
-        informers.workload_priorities.subscribe(self._workload_priority)
+        informers.others.subscribe(self._sized, self._gangs_in, self._workload_priority)
         informers.disruption_budgets.subscribe(self._disruption_budget)
         informers.resource_quotas.subscribe(self._resource_quota)
         informers.jobs.subscribe(self._job)
@@ -90,7 +68,7 @@ class Handlers:
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
         """Devices of other drivers are kube-scheduler's to give out: no decision sees them."""
-        if change.object.spec.driver not in self._drivers:
+        if change.object.spec.driver not in self._informers.drivers:
             return
         if change.new is None:
             self._tables.drop_slice(change.key)
@@ -135,7 +113,7 @@ class Handlers:
         if self._pods.count("claim", change.key) > FEW:
             self._triggers.crowd(claim.metadata.namespace, f"claim {change.key}")
             return
-        users = list(self._pods_of(claim).values())
+        users = list(self._informers.pods_of(claim).values())
         if old and new and indexes.only_usage_changed(old, new) and not self._reads_usage():
             # A gang that is being admitted writes the claim with its resourceVersion.
             users = [pod for pod in users if pod.has_gate(names.ADMISSION_GATE)]
@@ -163,11 +141,7 @@ class Handlers:
             self._triggers.decide()  # it may be the neighbour that a gang waits for
 
     def _volume_claim(self, key: str) -> None:
-        if self._pods.count("volume-claim", key) > FEW:
-            self._triggers.crowd(key.partition("/")[0], f"volume-claim {key}")
-            return
-        pods = self._pods.by_index("volume-claim", key)
-        self._triggers.gangs(gang_id(pod) for pod in pods if pod.has_gate(names.ADMISSION_GATE))
+        self._users("volume-claim", key, lambda pod: pod.has_gate(names.ADMISSION_GATE))
 
     def _volume(self) -> None:
         """Rare: volumes come and go with their claims."""
@@ -176,7 +150,7 @@ class Handlers:
     def _note_leftover(self, pod: core.Pod) -> None:
         """The pod was deleted: its claims stay allocated until the claim controller has seen that."""
         namespace = pod.metadata.namespace
-        named = (self._claims.get(f"{namespace}/{name}") for name in claims.names_used(pod).values())
+        named = (self._informers.claims.get(f"{namespace}/{name}") for name in claims.names_used(pod).values())
         known = self._gangs.get(gang_id(pod))
         left = vacancies.leftover(
             pod, [each for each in named if each is not None], gang_id(pod), known.queue if known else None
@@ -187,12 +161,14 @@ class Handlers:
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
         self._users("template", change.key, soon=True)
 
-    def _users(self, index: str, key: str, *, soon: bool = False) -> None:
+    def _users(
+        self, index: str, key: str, concerns: Callable[[core.Pod], bool] = lambda _: True, *, soon: bool = False
+    ) -> None:
         """The gangs of the pods that name an object."""
         if self._pods.count(index, key) > FEW:
             self._triggers.crowd(key.partition("/")[0], f"{index} {key}")
         else:
-            self._triggers.gangs(map(gang_id, self._pods.by_index(index, key)), soon=soon)
+            self._triggers.gangs(map(gang_id, filter(concerns, self._pods.by_index(index, key))), soon=soon)
 
     def _gangs_of(self, concerns: Callable[[core.Pod], bool]) -> None:
         self._triggers.gangs(gang_id(pod) for pod in self._pods.all() if concerns(pod))
@@ -256,7 +232,7 @@ class Handlers:
             self._triggers.gang((namespace, name))
         key = indexes.in_namespace(job.metadata.namespace, job.metadata.uid)
         self._users("job", key)
-        for raw in self._gang_objects.by_index("owner", key):  # an evicted gang of one without its pod
+        for raw in self._informers.gang_objects.by_index("owner", key):  # an evicted gang of one without its pod
             self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
         ends = [(each.spec.active_deadline_seconds, each.status.start_time) if each else None for each in (old, new)]
         if job.spec.active_deadline_seconds is not None and ends[0] != ends[1]:

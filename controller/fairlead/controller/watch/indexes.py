@@ -72,7 +72,7 @@ def by_gang(pod: core.Pod) -> Iterator[str]:
 
 
 def by_job(pod: core.Pod) -> Iterator[str]:
-    """Of a pod that names a gang: a gang of one does not depend on what its Job still makes."""
+    """Only for a pod that names a gang: a gang of one does not depend on what its Job still makes."""
     controller = pod.metadata.controller
     if controller is not None and controller.kind == "Job" and gangs.named_gang(pod) is not None:
         yield in_namespace(pod.metadata.namespace, controller.uid)

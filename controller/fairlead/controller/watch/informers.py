@@ -1,4 +1,4 @@
-"""The informers of everything that a decision depends on, and the indexes over them."""
+"""The informers of everything that a decision depends on, the indexes over them, and what is kept current by their changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.controller.gangs.membership.gangs import GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.optional import OptionalInformer
-from fairlead.controller.watch.podgroups import PodGroups
-from fairlead.controller.watch.train_jobs import TrainJobs
+from fairlead.controller.watch.other_systems import OtherSystems
+from fairlead.controller.watch.tables import Tables
+from fairlead.controller.watch.triggers import Triggers
 from fairlead.controller.watch.volumes import Volumes, by_volume_claim, without_plain_volumes
-from fairlead.controller.watch.workload_priorities import WorkloadPriorities
-from fairlead.controller.watch.workloads import Workloads
 from fairlead.kube import batch, core, labels, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer, Source
@@ -22,10 +21,13 @@ from fairlead.kube.resources import Raw
 
 
 class Informers:
-    """`discover` once, then run each of `all()`; read nothing before all are `synced`."""
+    """`discover` once, then run each of `all()`; read nothing before all are `synced`.
 
-    def __init__(self, client: Source, *, forecasts: bool = True) -> None:
-        """`forecasts` False: what only they read is not watched."""
+    `drivers`: the managed ones. `forecasts` False: what only they read is not watched. `gangs`, `tables` and `triggers` follow what they show.
+    """
+
+    def __init__(self, client: Source, drivers: tuple[str, ...], *, forecasts: bool = True) -> None:
+        self.drivers = drivers
         self.pods: Informer[core.Pod] = Informer(
             client,
             resources.PODS,
@@ -65,11 +67,11 @@ class Informers:
         self.jobs: Informer[batch.Job] = Informer(
             client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
         )
-        self.pod_groups = PodGroups()
-        self.workload_priorities = WorkloadPriorities()
-        self.workloads = Workloads()
-        self.train_jobs = TrainJobs(wanted=forecasts)
+        self.others = OtherSystems(forecasts=forecasts)
         self.volumes = Volumes(self.pods)
+        self.gangs: dict[GangId, Gang] = {}
+        self.triggers = Triggers()
+        self.tables = Tables(self.pods, self.claims, self.namespaces_of)
 
     def pods_of(self, claim: resource.ResourceClaim) -> dict[str, core.Pod]:
         """By UID the pods that name the claim or own it, finished ones too."""
@@ -122,9 +124,7 @@ class Informers:
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
-            *self.pod_groups.informers, *self.workload_priorities.informers, *self.train_jobs.informers,
-            *self.workloads.informers,
-            *self.volumes.informers, self.taint_rules, self.pods,
+            *self.others.informers, *self.volumes.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 
     def required(self) -> tuple[Informer[Any], ...]:

@@ -1,32 +1,39 @@
-"""What gangs are built from beside their pods: the objects that pods name, own or run on. Views over the informers."""
+"""Views over the informers, of one gang: what it is built from beside its pods (the objects that pods name, own or run on), and what Gang
+objects record of it: evictions, so that pods which are made again keep their age, and holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
+from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.claims.allocations import node_of
 from fairlead.controller.gangs.claims.volumes import volume_needs
-from fairlead.controller.gangs.evictions import disruption
+from fairlead.controller.gangs.evictions import disruption, past_evictions
 from fairlead.controller.gangs.evictions.past_evictions import PastEviction
 from fairlead.controller.gangs.held import leaving
 from fairlead.controller.gangs.held.leaving import LostNode
+from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.jobs import JobPods, job_pods
 from fairlead.controller.gangs.membership.members import GroupTerms, VolumeNeeds
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
-from fairlead.controller.watch.tables import Tables
 from fairlead.engine.inventory.nodes import NodeNotice
+from fairlead.engine.types.gangs import Hold
 from fairlead.kube import batch, core, resource, timestamps
+from fairlead.kube.resources import Raw
 
 
 class Lookup:
-    """Implements `members.Lookup`. `drivers`: the managed ones."""
+    """Implements `members.Lookup`."""
 
-    def __init__(self, informers: Informers, tables: Tables, drivers: tuple[str, ...]) -> None:
-        self.drivers = drivers
+    def __init__(self, informers: Informers) -> None:
+        self.drivers = informers.drivers
         self._informers = informers
-        self._tables = tables
+        self._tables = informers.tables
 
     @property
     def classes(self) -> Mapping[str, resource.DeviceClass]:
@@ -42,13 +49,13 @@ class Lookup:
         return self._informers.templates.get(f"{namespace}/{name}")
 
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
-        return self._informers.pod_groups.terms(api, namespace, name)
+        return self._informers.others.pod_group(api, namespace, name)
 
     def workload_size(self, gang: GangId, source: str) -> int | None:
-        return self._informers.workloads.size(*gang, source)
+        return self._informers.others.size(*gang, source)
 
     def workload_priority(self, name: str) -> int | None:
-        return self._informers.workload_priorities.value(name)
+        return self._informers.others.priority(name)
 
     def jobs_of(self, gang: GangId) -> Iterable[batch.Job]:
         return self._informers.jobs.by_index("gang", "/".join(gang))
@@ -84,14 +91,14 @@ class Lookup:
         """When activeDeadlineSeconds of the pod's Job, PyTorchJob or MPIJob ends it, unix seconds."""
         owner = pod.metadata.controller
         if owner is not None and owner.kind != "Job":
-            return self._informers.workloads.end(pod.metadata.namespace, owner)
+            return self._informers.others.end(pod.metadata.namespace, owner)
         job = self.job_of(pod)
         if job is None or job.spec.active_deadline_seconds is None or not job.status.start_time:
             return None
         return timestamps.parse(job.status.start_time) + job.spec.active_deadline_seconds
 
     def notice(self, gang: Gang) -> tuple[str, NodeNotice] | None:
-        """Of the nodes on which it runs the one that goes first, if one does."""
+        """The node that goes first of those on which it runs, if one does."""
         noticed = self._tables.nodes.noticed
         if not noticed:
             return None
@@ -101,3 +108,52 @@ class Lookup:
     def lost_nodes(self, gang: Gang) -> tuple[LostNode, ...]:
         """Those of its members that do not answer."""
         return leaving.lost_nodes(gang, self._informers.nodes.get) if self._tables.nodes.unready else ()
+
+
+class GangRecords:
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+
+    def past_eviction(self, gang: Gang, now: float) -> PastEviction | None:
+        """The gang's last eviction as its Gang object has it, for a gang of one also those of evicted pods of its owner: the latest of
+        them, with the age of the oldest.
+        """
+        found = self.past_evictions(gang, now)
+        if not found:
+            return None
+        last = max(found, key=lambda past: past.at)
+        return dataclasses.replace(last, queued_since=min(past.queued_since for past in found))
+
+    def past_evictions(self, gang: Gang, now: float) -> list[PastEviction]:
+        """The same, all that there are."""
+        raw = self._informers.gang_object(gang.id)
+        objects = [*(() if raw is None else (raw,)), *self._predecessors(gang)]
+        found = (past_evictions.past_eviction(each, now) for each in objects)
+        return [past for past in found if past is not None]
+
+    def _predecessors(self, gang: Gang) -> Iterator[Raw]:
+        """For a gang of one, the Gang objects of evicted pods of its owner that are gone."""
+        owner = gang.members[0].owner if gang.solo and gang.members else ""
+        if owner:
+            key = indexes.in_namespace(gang.namespace, owner)
+            yield from (each for each in self._informers.gang_objects.by_index("owner", key) if not self._exists(each))
+
+    def hold_of(self, gang: Gang) -> Hold | None:
+        """As its Gang object says; until that has a status, for a gang of one also that of an evicted pod of its owner.
+
+        So a hold outlives the pod, and a user who makes the Gang object of the next pod does not end it.
+        """
+        return holds.of_object({"spec": {"hold": self.hold_object(gang)}})
+
+    def hold_object(self, gang: Gang) -> Any:
+        """The same, as it is written; None where there is none."""
+        raw = self._informers.gang_object(gang.id)
+        objects: list[Raw] = [] if raw is None else [raw]
+        if raw is None or not decisions.without_records(raw.get("status") or {}):
+            objects += self._predecessors(gang)
+        found = ((each.get("spec") or {}).get("hold") for each in objects)
+        return next((hold for hold in found if hold is not None), None)
+
+    def _exists(self, gang_object: Raw) -> bool:
+        meta = gang_object["metadata"]
+        return (meta["namespace"], meta["name"]) in self._informers.gangs

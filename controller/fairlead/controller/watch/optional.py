@@ -25,33 +25,24 @@ from fairlead.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
-D = TypeVar("D")
 T = TypeVar("T")
 
 DISCOVERY_S = 30.0
 
 
-class _Version(msgspec.Struct, frozen=True):
+class _Entry(msgspec.Struct, frozen=True):
     version: str = ""
-
-
-class _Group(msgspec.Struct, frozen=True):
-    """APIGroup: the versions in which an API group is served."""
-
-    versions: tuple[_Version, ...] = ()
-
-
-class _Named(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Resources(msgspec.Struct, frozen=True):
-    """APIResourceList: what is served in one of them."""
+class _Document(msgspec.Struct, frozen=True):
+    """APIGroup, the versions in which an API group is served; or APIResourceList, what is served in one of them."""
 
-    resources: tuple[_Named, ...] = ()
+    versions: tuple[_Entry, ...] = ()
+    resources: tuple[_Entry, ...] = ()
 
 
-_groups, _resources = Decoder(_Group), Decoder(_Resources)
+_documents = Decoder(_Document)
 
 
 class OptionalInformer(Generic[T]):
@@ -81,6 +72,9 @@ class OptionalInformer(Generic[T]):
     def subscribe(self, handler: Callable[[Change[T]], None]) -> None:
         """Before `discover`."""
         self._handlers.append(handler)
+
+    def get(self, key: str) -> T | None:
+        return None if self.informer is None else self.informer.get(key)
 
     async def discover(self, client: Client) -> None:
         """Finds out whether the resource is served. Where discovery fails, it counts as not served until it succeeds."""
@@ -142,6 +136,16 @@ class OptionalInformer(Generic[T]):
         return f"{self._resource.plural}.{self._resource.group}".rstrip(".")
 
 
+def on_change(read: Callable[[T], object], changed: Callable[[str], None]) -> Callable[[Change[T]], None]:
+    """A handler that calls `changed` with the key of each object that came, went or says something else to `read`."""
+
+    def handler(change: Change[T]) -> None:
+        if change.old is None or change.new is None or read(change.old) != read(change.new):
+            changed(change.key)
+
+    return handler
+
+
 @contextlib.asynccontextmanager
 async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task[None] | None]:
     """The informer's task while the body runs; None without one."""
@@ -159,25 +163,23 @@ async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task
 async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
     """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
     if group:
-        found = await _get(client, f"/apis/{group}", _groups, _Group())
-        served = {each.version for each in found.versions}
+        served = {each.version for each in (await _get(client, f"/apis/{group}")).versions}
     else:
         served = {"v1"}  # the core group has no document of its own
     for version in versions:
         if version not in served:
             continue
         path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        listed = await _get(client, path, _resources, _Resources())
-        if any(each.name == plural for each in listed.resources):
+        if any(each.name == plural for each in (await _get(client, path)).resources):
             return version
     return None
 
 
-async def _get(client: Client, path: str, documents: Decoder[D], absent: D) -> D:
-    """Raises ApiError, also for a document that cannot be read."""
+async def _get(client: Client, path: str) -> _Document:
+    """Empty where there is none. Raises ApiError, also for a document that cannot be read."""
     try:
-        return documents.decode(await client.request("GET", path))
+        return _documents.decode(await client.request("GET", path))
     except errors.NotFound:
-        return absent
+        return _Document()
     except msgspec.MsgspecError as error:
         raise errors.ServerError(f"{path}: the apiserver's answer cannot be read: {error}") from error

@@ -1,44 +1,49 @@
 """What Queues, Flavors and TenancyPolicies say of gangs: read when one of them changes, asked for each gang that is looked at.
 
-A change notes which gangs it concerns, and whether a decision may differ.
+A change notes which gangs it concerns, and whether a decision may differ. Of TenancyPolicies only those in mode Enforce count here, and
+what they bound or set in namespaces: `maxMinRuntime` and its kin, and `models`. The rest is the webhook's. A policy that cannot be read,
+or whose selector is broken, binds nothing here; the webhook says so when it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
 from fairlead.api.object_names import is_exempt
+from fairlead.api.policy import TenancyPolicy
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.watch import settings
-from fairlead.controller.watch.gang_records import GangRecords
 from fairlead.controller.watch.informers import Informers
-from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, models_of, read_policies
-from fairlead.controller.watch.triggers import Triggers
+from fairlead.controller.watch.lookup import GangRecords
 from fairlead.engine.types.gangs import IdleSpan
-from fairlead.engine.types.settings import IdlePolicy
-from fairlead.kube import core
+from fairlead.engine.types.settings import IdlePolicy, QueueSpec
+from fairlead.kube import core, labels
 from fairlead.kube.informer import Change
+from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
+
+log = logging.getLogger(__name__)
 
 READ_BY_GANGS = ("hold", "maxPriority", "lostNodeTimeout")
 """Fields of a queue by which its gangs are looked at again: evictions that a hold asked for are cancelled, and statuses say what holds."""
 
 
 class Rules:
-    """`gangs` is read, never written."""
-
-    def __init__(
-        self, informers: Informers, records: GangRecords, gangs: Mapping[GangId, Gang], triggers: Triggers
-    ) -> None:
+    def __init__(self, informers: Informers, records: GangRecords) -> None:
         self._informers = informers
         self._records = records
-        self._gangs = gangs
-        self._triggers = triggers
+        self._gangs, self._triggers = informers.gangs, informers.triggers
         self._settings: settings.Settings | None = None
         self._policy_bounds: tuple[PolicyBounds, ...] | None = None
 
@@ -76,19 +81,16 @@ class Rules:
     def queue_of(self, gang_id: GangId) -> str:
         """The leaf queue that a gang names, or else the one that takes its namespace; "" where there is none."""
         gang = self._gangs.get(gang_id)
-        return (
-            self.settings().leaf(None if gang is None else gang.queue, self._informers.namespace_labels(gang_id[0]))
-            or ""
-        )
+        named = None if gang is None else gang.queue
+        return self.settings().leaf(named, self._informers.namespace_labels(gang_id[0])) or ""
 
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             looks = self._settings is not None and self._settings.any_idle
             self._settings = None
             if looks or ((change.new or {}).get("spec") or {}).get("idle"):
-                self._triggers.gangs(
-                    self._gangs
-                )  # what their claims say of idle devices counts from now on, or no more
+                # What their claims say of idle devices counts from now on, or no more.
+                self._triggers.gangs(self._gangs)
             specs = [(each or {}).get("spec") or {} for each in (change.old, change.new)]
             if any(spec.get(field) is not None for spec in specs for field in READ_BY_GANGS):
                 self._triggers.gangs(self._gangs)
@@ -137,20 +139,21 @@ class Rules:
 
     def models_of(self, gang: Gang) -> Models:
         """What holds for the gang: as its pods say, else TenancyPolicies, else its queue or one above."""
-        said = gang.models or self.namespace_models(gang.namespace)
-        return said or self.settings().models_of(gang.queue, self._informers.namespace_labels(gang.namespace))
+        of_queues = next((queue.models for queue in self._queues_of(gang) if queue.models is not None), None)
+        return gang.models or self.namespace_models(gang.namespace) or of_queues or "same"
 
     def bounds(self, gang: Gang) -> Bounds:
         """The tightest of the gang's queue, those above it, and its namespace."""
-        of_queue = self.settings().bounds_of(gang.queue, self._informers.namespace_labels(gang.namespace))
-        return of_queue.within(self.namespace_bounds(gang.namespace))
+        found = NO_BOUNDS
+        for queue in self._queues_of(gang):
+            found = found.within(queue.bounds)
+        return found.within(self.namespace_bounds(gang.namespace))
 
     def idle(self, gang: Gang, now: float) -> tuple[IdleSpan, IdlePolicy] | None:
         """Since when its devices are idle, and what its queue says follows; None: it is not idle, or no queue says anything."""
-        settings_now = self.settings()
-        if not settings_now.any_idle:
+        if not self.settings().any_idle:
             return None
-        policy = settings_now.idle_of(gang.queue, self._informers.namespace_labels(gang.namespace))
+        policy = next((queue.idle for queue in self._queues_of(gang) if queue.idle is not None), None)
         if policy is None:
             return None
         span = idleness.idle_span(
@@ -160,8 +163,8 @@ class Rules:
 
     def movable(self, gang: Gang) -> bool:
         """Whether its queue lets gangs be moved that do not say so themselves."""
-        known = self.settings()
-        return known.any_movable and known.movable(gang.queue, self._informers.namespace_labels(gang.namespace))
+        said = (queue.movable for queue in self._queues_of(gang) if queue.movable is not None)
+        return self.settings().any_movable and next(said, False)
 
     def held_by(self, gang: Gang) -> holds.Found | None:
         """The hold that keeps it from being admitted: its own, or that of its queue or one above."""
@@ -176,11 +179,63 @@ class Rules:
         return (own is not None and own.evict) or any(found.hold.evict for found in self._queue_holds(gang))
 
     def _queue_holds(self, gang: Gang) -> Iterator[holds.Found]:
-        known = self.settings()
-        if known.any_hold:
-            yield from known.holds_of(gang.queue, self._informers.namespace_labels(gang.namespace))
+        if self.settings().any_hold:
+            for queue in self._queues_of(gang):
+                if queue.hold is not None:
+                    yield holds.Found(queue.hold, queue.name)
+
+    def _queues_of(self, gang: Gang) -> Iterator[QueueSpec]:
+        return self.settings().path(gang.queue, self._informers.namespace_labels(gang.namespace))
 
 
 def _taken(setting: Raw | None) -> object:
     """Which namespaces' pods a Queue takes, as it says."""
     return None if setting is None else (setting.get("spec") or {}).get("namespaceSelector")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBounds:
+    """What one policy bounds or sets, and where."""
+
+    selector: labels.Selector
+    exempt: frozenset[str]
+    bounds: Bounds
+    models: Models | None = None
+
+
+def read_policies(policies: Iterable[Mapping[str, Any]]) -> tuple[PolicyBounds, ...]:
+    """Those that bound or set something, in name order."""
+    found: list[tuple[str, PolicyBounds]] = []
+    for raw in policies:
+        try:
+            policy = TenancyPolicy.stored(raw)
+            bounds = policy.bounds
+            if policy.spec.mode != "Enforce" or (bounds == NO_BOUNDS and policy.spec.models is None):
+                continue
+            selector = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
+            compiled = labels.from_label_selector(msgspec.convert(selector, LabelSelector))
+        except (ManifestError, labels.SelectorError, msgspec.ValidationError) as error:
+            log.warning("%s", error)
+            continue
+        exempt = frozenset(policy.spec.exemptions.namespaces)
+        found.append((policy.name, PolicyBounds(compiled, exempt, bounds, policy.spec.models)))
+    return tuple(each for _, each in sorted(found, key=lambda pair: pair[0]))
+
+
+def bounds_of(policies: Iterable[PolicyBounds], namespace: str, namespace_labels: Mapping[str, str]) -> Bounds:
+    """The tightest of those that select the namespace."""
+    found = NO_BOUNDS
+    for policy in policies:
+        if namespace not in policy.exempt and policy.selector.matches(namespace_labels):
+            found = found.within(policy.bounds)
+    return found
+
+
+def models_of(policies: Iterable[PolicyBounds], namespace: str, namespace_labels: Mapping[str, str]) -> Models | None:
+    """What those say that select the namespace: `same` where they differ. None: nothing."""
+    said = {
+        policy.models
+        for policy in policies
+        if policy.models is not None and namespace not in policy.exempt and policy.selector.matches(namespace_labels)
+    }
+    return min(said, key=("same", "any").index, default=None)

@@ -36,7 +36,7 @@ class Scheduled:
 
 
 def at(settings: Settings, now: float) -> Scheduled:
-    """Of `settings` at `now`, unix seconds."""
+    """What is in force at `now`, unix seconds."""
     by_queue: dict[str, QueueNow] = {}
     dues: list[float] = []
     for name, spec in settings.scheduled.items():

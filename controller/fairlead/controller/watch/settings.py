@@ -6,6 +6,7 @@ An object that cannot be read is left out and becomes a `Problem` for its status
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -13,19 +14,16 @@ from typing import Any, Literal
 
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
-from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.budget import Budget, Idle
 from fairlead.api.durations import duration_s
 from fairlead.api.flavor import Flavor, FlavorAutoscaling
 from fairlead.api.flavor import NodeTemplate as ApiNodeTemplate
-from fairlead.api.models import Models
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
-from fairlead.api.queues import unknown_flavors
+from fairlead.api.queues import listed, unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.spending import Said
-from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.limits import held_queues
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.pods import milli
@@ -40,6 +38,7 @@ from fairlead.engine.types.settings import (
 )
 from fairlead.engine.types.values import amount
 from fairlead.kube import core, labels, timestamps
+from fairlead.kube.labels import Selector
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
 
@@ -51,15 +50,15 @@ class Settings:
     remembered: Mapping[str, RememberedUsage] = field(default_factory=dict)  # past use from status, by queue UID
     problems: tuple[Problem, ...] = ()
     namespace_selectors: Mapping[str, labels.Selector] = field(default_factory=dict)
-    """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
+    """By leaf queue: which namespaces' pods they take where the pods name no queue."""
     scheduled: Mapping[str, ApiQueueSpec] = field(default_factory=dict)
-    """Of queues with a schedule, by name: `queues` has their quotas without it. See `scheduled.at`."""
+    """By name of queues with a schedule: `queues` has their quotas without it. See `scheduled.at`."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
-    """Of queues with a budget, by name: what is spent of it is not known here. See `controller.spending`."""
+    """By name of queues with a budget: what is spent of it is not known here. See `controller.spending`."""
     said: Mapping[str, Said] = field(default_factory=dict)
     """What their statuses say of it."""
     autoscaling: Mapping[str, FlavorAutoscaling] = field(default_factory=dict)
-    """Of flavors for which nodes may be asked for, by name: what of it is not the decision's."""
+    """By name of flavors for which nodes may be asked for: what of it is not the decision's."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -72,51 +71,27 @@ class Settings:
         selected = not self.queues or self.selecting(namespace_labels)
         return None if selected else name
 
-    def bounds_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Bounds:
-        """Of the queue that a gang names, or else of the one that takes its namespace, and of those above."""
-        found = NO_BOUNDS
-        for each in self._path(queue, namespace_labels):
-            found = found.within(each.bounds)
-        return found
-
     @property
     def any_idle(self) -> bool:
         """Whether a queue says what follows for idle gangs."""
         return any(queue.idle is not None for queue in self.queues)
-
-    def idle_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> IdlePolicy | None:
-        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that has one."""
-        return next((each.idle for each in self._path(queue, namespace_labels) if each.idle is not None), None)
 
     @property
     def any_movable(self) -> bool:
         """Whether a queue says that its gangs may be moved."""
         return any(queue.movable for queue in self.queues)
 
-    def movable(self, queue: str | None, namespace_labels: Mapping[str, str]) -> bool:
-        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
-        said = (each.movable for each in self._path(queue, namespace_labels) if each.movable is not None)
-        return next(said, False)
-
-    def models_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Models:
-        """Of the queue that a gang names, or else of the one that takes its namespace, or of the first above that says so."""
-        return next((each.models for each in self._path(queue, namespace_labels) if each.models is not None), "same")
-
     @property
     def any_hold(self) -> bool:
         """Whether a queue is on hold."""
         return any(queue.hold is not None for queue in self.queues)
 
-    def holds_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[holds.Found]:
-        """Of the queue that a gang names, or else of the one that takes its namespace, and of those above."""
-        path = self._path(queue, namespace_labels)
-        return (holds.Found(each.hold, each.name) for each in path if each.hold is not None)
-
     def held_queues(self) -> Mapping[str, holds.Found]:
         """By name, of the queues that take no gangs now."""
         return held_queues(self.queues) if self.any_hold else {}
 
-    def _path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
+    def path(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Iterator[QueueSpec]:
+        """The queue that a gang names, or else the one that takes its namespace, and those above: of some fields the first counts that says so."""
         by_name = {each.name: each for each in self.queues}
         name = self.leaf(queue, namespace_labels)
         seen = set[str]()
@@ -308,3 +283,42 @@ def _autoscaling(scaling: FlavorAutoscaling | None) -> Autoscaling | None:
         node_selector=tuple(sorted(scaling.node_selector.items())),
         templates=tuple(_node_template(each) for each in scaling.node_templates),
     )
+
+
+def selected_twice(
+    selectors: Mapping[str, Selector], namespaces: Iterable[tuple[str, Mapping[str, str]]]
+) -> Iterator[Problem]:
+    """Per queue that selects a namespace which another selects too, one conflict that names the first such namespace.
+
+    `selectors` are those of leaf queues, by queue; `namespaces` are (name, labels). Sorted by queue.
+    Cost: a selector with an equality is tried only on namespaces that have one of its values.
+    """
+    by_label: dict[tuple[str, str], list[str]] = defaultdict(list)
+    others: list[str] = []
+    for name, selector in selectors.items():
+        equality = next((each for each in selector.requirements if each.operator == "In"), None)
+        if equality is None:
+            others.append(name)
+        else:
+            for value in equality.values:
+                by_label[equality.key, value].append(name)
+    rivals: dict[str, set[str]] = defaultdict(set)
+    first: dict[str, tuple[str, str]] = {}  # a namespace, and the queue that takes it
+    for namespace, noted in sorted(namespaces):
+        candidates = {*others, *(name for label in noted.items() for name in by_label.get(label, ()))}
+        matching = sorted(name for name in candidates if selectors[name].matches(noted))
+        if len(matching) > 1:
+            for name in matching:
+                rivals[name].update(matching)
+                first.setdefault(name, (namespace, matching[0]))
+    for name in sorted(rivals):
+        same = sorted(rivals[name] - {name})
+        namespace, taker = first[name]
+        verb = "selects" if len(same) == 1 else "select"
+        yield Problem(
+            kind="Queue",
+            name=name,
+            reason="SelectorsOverlap",
+            message=f"spec.namespaceSelector: {listed(same)} {verb} namespace {namespace} too; pods there "
+            f"that name no queue go to {taker}; make the selectors exclude one another",
+        )

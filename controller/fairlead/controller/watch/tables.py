@@ -5,7 +5,11 @@ known to be undone (kube-scheduler's assumed pods). So the next decision never g
 lags behind the writes.
 
 A long decision reads inventory and nodes in a thread of its own (`cycle`). They stay as they are while it does: what changes
-meanwhile is put off to its end. Every change of the two goes through this class for that reason.
+meanwhile is put off to its end. Every change of the two goes through `Tables` for that reason.
+
+ResourceQuotas that limit claims: `status.used` follows a created claim by a watch event of its own, so it may lag behind the claims that
+this controller has made: what is in use is the larger of it and of what the known claims add up to. After a deletion it is the
+apiserver's view that counts, and that falls when the quota controller has counted anew. Namespaces without such quotas cost nothing.
 """
 
 from __future__ import annotations
@@ -13,21 +17,29 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from msgspec.structs import replace
 
 from fairlead.controller.autoscaling.shapes import is_placeholder
+from fairlead.controller.gangs.claims import quotas
+from fairlead.controller.gangs.claims.quotas import Charge, ClaimCharge, Classes
 from fairlead.controller.gangs.evictions.disruption import PodBudget
 from fairlead.controller.gangs.evictions.moved import Held, Spot
 from fairlead.controller.gangs.held.vacancies import Leftover
-from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.pods import Namespaces
+from fairlead.engine.types.settings import NamespaceQuota
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
+from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
+
+Claims = Callable[[], Iterable[resource.ResourceClaim]]
+_NONE: frozenset[str] = frozenset()
 
 
 class Tables:
@@ -51,10 +63,7 @@ class Tables:
         self._claims = claims
         self._assumed_claims: set[str] = set()  # keys of ClaimAllocations
         self._assumed_pods: dict[str, str] = {}  # node by pod UID
-        self._held_pods: dict[
-            str, tuple[core.Pod, str]
-        ] = {}  # by UID: pods that ended, and the node whose room they keep
-
+        self._held_pods: dict[str, core.Pod] = {}  # by UID: pods that ended, and keep the room on their node
         self._places: set[Held] = set()  # of gangs that are being moved
 
     @contextlib.contextmanager
@@ -166,7 +175,7 @@ class Tables:
             self.forget_claim(key)
         for uid in list(self._assumed_pods):
             self.forget_pod(uid)
-        for pod, _ in list(self._held_pods.values()):
+        for pod in list(self._held_pods.values()):
             self.unhold(pod, ())
         for place in list(self._places):
             self.release_place(place)
@@ -174,7 +183,7 @@ class Tables:
     def hold(self, pod: core.Pod, node: str, claims: Iterable[resource.ResourceClaim]) -> None:
         """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
         if pod.metadata.uid not in self._held_pods:
-            self._held_pods[pod.metadata.uid] = (pod, node)
+            self._held_pods[pod.metadata.uid] = pod
             self._change(self.nodes.set_pod, pod, node)
         for claim in claims:
             if claim.metadata.uid not in self._assumed_claims:
@@ -212,3 +221,102 @@ class Tables:
             self._change(self.nodes.set_pod, watched)
         for claim in claims:
             self.forget_claim(claim.metadata.uid)
+
+
+class _Namespace:
+    """One namespace with quotas on claims."""
+
+    def __init__(self) -> None:
+        self.quotas: dict[str, tuple[NamespaceQuota, ...]] = {}  # by name
+        self.limited: frozenset[str] = _NONE
+        self.created: Charge = {}  # by all its claims
+        self.allocated: Charge = {}  # by legacy claims with devices
+        self._claims: dict[str, tuple[ClaimCharge, bool]] = {}  # by UID; whether it has devices
+
+    def set_claim(self, claim: resource.ResourceClaim, classes: Classes) -> None:
+        self.drop_claim(claim.metadata.uid)
+        charge = quotas.claim_charge(claim.spec, claim.metadata.annotations, classes)
+        self._claims[claim.metadata.uid] = (charge, claim.status.allocation is not None)
+        self._count(claim.metadata.uid, 1)
+
+    def drop_claim(self, uid: str) -> None:
+        if uid in self._claims:
+            self._count(uid, -1)
+            del self._claims[uid]
+
+    def _count(self, uid: str, times: int) -> None:
+        charge, allocated = self._claims[uid]
+        quotas.add(self.created, charge.created, times)
+        if allocated:
+            quotas.add(self.allocated, charge.allocated, times)
+
+    def now(self, writing: Mapping[str, int]) -> Iterable[NamespaceQuota]:
+        for quota in (each for _, found in sorted(self.quotas.items()) for each in found):
+            name = quota.resource
+            used = max(quota.used, self.created.get(name, 0)) + self.allocated.get(name, 0) + writing.get(name, 0)
+            yield replace(quota, used=used)
+
+
+class NamespaceQuotaTable:
+    def __init__(self, claims: Claims, classes: Classes) -> None:
+        """`claims` gives all claims that are known; `classes` are kept current by others."""
+        self._claims = claims
+        self._classes = classes
+        self._namespaces: dict[str, _Namespace] = {}
+
+    def limited(self, namespace: str) -> frozenset[str]:
+        """The resources that quotas of the namespace limit."""
+        found = self._namespaces.get(namespace)
+        return found.limited if found is not None else _NONE
+
+    def set_quota(self, key: str, quota: Raw | None) -> tuple[bool, bool]:
+        """As watched; None: deleted. Returns whether a waiting gang may fit now, and whether other resources are limited."""
+        namespace, _, name = key.partition("/")
+        limits = quotas.limits(quota) if quota is not None else ()
+        known = self._namespaces.get(namespace)
+        if known is None and not limits:
+            return False, False
+        if known is None:
+            known = self._namespaces[namespace] = _Namespace()
+            self._read_claims(namespace, known)
+        before = known.quotas.pop(name, ())
+        if limits:
+            known.quotas[name] = limits
+        limited = frozenset(each.resource for found in known.quotas.values() for each in found)
+        changed, known.limited = limited != known.limited, limited
+        if not known.quotas:
+            del self._namespaces[namespace]
+        left = {each.resource: each.limit - each.used for each in limits}
+        return any(each.limit - each.used < left.get(each.resource, each.limit) for each in before), changed
+
+    def set_claim(self, old: resource.ResourceClaim | None, new: resource.ResourceClaim | None) -> bool:
+        """As watched. Returns whether it is gone, and with it what it counted for."""
+        seen = new or old
+        known = self._namespaces.get(seen.metadata.namespace) if seen is not None else None
+        if known is None:
+            return False
+        if new is not None:
+            known.set_claim(new, self._classes)
+        elif old is not None:
+            known.drop_claim(old.metadata.uid)
+        return new is None
+
+    def classes_changed(self) -> None:
+        """Which extended resources classes stand for has changed: count anew."""
+        for namespace, known in list(self._namespaces.items()):
+            counted = self._namespaces[namespace] = _Namespace()
+            counted.quotas, counted.limited = known.quotas, known.limited
+            self._read_claims(namespace, counted)
+
+    def now(self, writing: Mapping[str, Mapping[str, int]]) -> tuple[NamespaceQuota, ...]:
+        """All of them with what is in use; `writing`: by namespace, what admissions under way still add."""
+        return tuple(
+            quota
+            for namespace, known in sorted(self._namespaces.items())
+            for quota in known.now(writing.get(namespace, {}))
+        )
+
+    def _read_claims(self, namespace: str, into: _Namespace) -> None:
+        for claim in self._claims():
+            if claim.metadata.namespace == namespace:
+                into.set_claim(claim, self._classes)

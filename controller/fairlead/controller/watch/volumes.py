@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from msgspec import structs
 
 from fairlead.controller.gangs.claims import volumes
-from fairlead.controller.watch.optional import OptionalInformer
+from fairlead.controller.watch.optional import OptionalInformer, on_change
 from fairlead.kube import core, resources, storage
-from fairlead.kube.informer import Change, Informer
+from fairlead.kube.informer import Informer
 from fairlead.kube.objects import Object
 
 S = TypeVar("S", bound=Object)
@@ -64,13 +64,9 @@ class Volumes:
 
     def subscribe(self, claim: Callable[[str], None], other: Callable[[], None]) -> None:
         """`claim`: one changed, by its key; `other`: a volume or a class did."""
-
-        def changed(change: Change[Any]) -> None:
-            if change.old is None or change.new is None or _content(change.old) != _content(change.new):
-                claim(change.key) if isinstance(change.object, storage.PersistentVolumeClaim) else other()
-
-        for informer in self.informers:
-            informer.subscribe(changed)
+        self.claims.subscribe(on_change(_content, claim))
+        for informer in (self.classes, self.volumes):
+            informer.subscribe(on_change(_content, lambda _: other()))
 
     @property
     def knows_volumes(self) -> bool:
@@ -78,10 +74,10 @@ class Volumes:
         return all(each.informer is not None and each.informer.resource_version for each in self.informers)
 
     def volume_claim(self, namespace: str, name: str) -> storage.PersistentVolumeClaim | None:
-        return None if self.claims.informer is None else self.claims.informer.get(f"{namespace}/{name}")
+        return self.claims.get(f"{namespace}/{name}")
 
     def volume(self, name: str) -> storage.PersistentVolume | None:
-        return None if self.volumes.informer is None else self.volumes.informer.get(name)
+        return self.volumes.get(name)
 
     def volumes_of_class(self, name: str) -> list[storage.PersistentVolume]:
         """In the order of their names."""
@@ -91,7 +87,7 @@ class Volumes:
         return sorted(found, key=lambda each: each.metadata.name)
 
     def storage_class(self, name: str) -> storage.StorageClass | None:
-        return None if self.classes.informer is None else self.classes.informer.get(name)
+        return self.classes.get(name)
 
     def pods_of_volume_claim(self, namespace: str, name: str) -> Iterable[core.Pod]:
         """Those that have, or will have, a node: a gated one does not use it yet."""

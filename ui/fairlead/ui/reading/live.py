@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from fairlead.controller.observation import Unread, observe
+from fairlead.controller.rehearsal import Unread, observe
 from fairlead.controller.watch.optional import DISCOVERY_S, version_of
 from fairlead.engine.snapshot import Snapshot
 from fairlead.kube import errors, resources, timestamps

@@ -88,7 +88,7 @@ def _submitted(question: Question, world: World) -> Any:
 
 def _with_policies(gangs: Iterable[GangRequest], documents: Iterable[Json]) -> Iterator[GangRequest]:
     """With what TenancyPolicies say of models where the gang does not. Of one name the last of `documents` counts."""
-    from fairlead.controller.watch.policy_bounds import models_of, read_policies
+    from fairlead.controller.watch.rules import models_of, read_policies
 
     named = {str(each["metadata"]["name"]): each for each in documents if each.get("kind", _POLICY) == _POLICY}
     policies = read_policies(named.values())

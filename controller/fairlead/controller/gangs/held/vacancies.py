@@ -2,7 +2,7 @@
 
 A member of a running gang that fails, is evicted alone or is deleted leaves a vacancy, as long as fewer members run than have to run
 together. Its node and devices count as taken and are charged to the gang's queue, until the member that replaces it asks for a
-place (`controller.replacements`).
+place (`controller.commit.places`).
 
 A claim that is still allocated though its pod is gone is a leftover: between the pod's deletion and the claim controller's write
 nothing else shows that its devices come free without an eviction, and a second gang would be evicted for the same beneficiary.

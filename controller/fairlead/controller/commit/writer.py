@@ -1,70 +1,64 @@
-"""Writes to pods: naming their claims, releasing them, keeping them gated, evicting them.
+"""Writes to pods, of evictions, and to the Gang objects and Queues that record them.
 
 A release is one patch that tests the pod's resourceVersion. So any other write to the pod makes a release that may still
 be on its way fail: that is how `ensure_gated` becomes certain.
+The writes of an eviction need no certainty about an earlier write: each may be repeated, and the marks say what comes next.
+A mark is one patch, annotations and condition together, so that no reader gets half of it. Decides nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
+from fairlead.controller.commit.claim_writes import ClaimWrites
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.membership.gangs import gang_id, named_gang
+from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
+from fairlead.controller.gangs.evictions.past_evictions import PastEviction
+from fairlead.controller.gangs.held import leaving
+from fairlead.controller.gangs.membership import decisions
+from fairlead.controller.gangs.membership.decisions import Decision
+from fairlead.controller.gangs.membership.gangs import GangId, gang_id, named_gang
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch
+from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
 
+MESSAGE_MAX = 1024
 
-class PodWrites(Writes):
+
+class Writer(ClaimWrites):
+    """All writes of the protocol."""
+
     async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str]) -> core.Pod:
         """Writes into the pod's status the claim name of each of these entries."""
-        body = {
-            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
-            "status": {
-                "resourceClaimStatuses": [
-                    {"name": entry, "resourceClaimName": claim} for entry, claim in sorted(chosen.items())
-                ]
-            },
-        }
-        named = await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
-        self._caches.pods.note(named)
-        return named
+        named = [{"name": entry, "resourceClaimName": claim} for entry, claim in sorted(chosen.items())]
+        return await self._write_status(pod, {"resourceClaimStatuses": named}, unchanged=True)
 
     async def wake_kubelet(self, pod: core.Pod) -> None:
-        """Changes an annotation, so that kubelet syncs the pod at once (see `kubelet_wakes`)."""
-        annotations = {names.CLAIMS_CORRECTED: timestamps.micro(self._wall())}
-        body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
+        """Changes an annotation, so that kubelet syncs the pod at once (see `KubeletWakes`)."""
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another has its name
-            self._caches.pods.note(await self._retry(lambda: self._patch_status(pod, body), f"pod {pod.metadata.key}"))
+            await self._write_status(pod, annotations={names.CLAIMS_CORRECTED: timestamps.micro(self._wall())})
 
     async def set_scheduled_condition(self, pod: core.Pod, condition: Mapping[str, Any]) -> bool:
         """Writes a gated pod's PodScheduled condition. False when the pod changed meanwhile, or is gone: look again then."""
-        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-        body = {"metadata": version, "status": {"conditions": [dict(condition)]}}
         try:
-            self._caches.pods.note(
-                await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
-            )
+            await self._write_status(pod, {"conditions": [dict(condition)]}, unchanged=True)
         except (errors.NotFound, errors.Conflict):
             return False
         return True
 
     async def nominate(self, pod: core.Pod, node: str) -> None:
         """Writes a gated pod's nominatedNodeName; "": removes it. Does nothing to a pod that changed meanwhile, or is gone."""
-        version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-        body = {"metadata": version, "status": {"nominatedNodeName": node or None}}
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # it is looked at again when the change comes
-            self._caches.pods.note(
-                await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
-            )
+            await self._write_status(pod, {"nominatedNodeName": node or None}, unchanged=True)
 
     async def read_pod(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when it is gone, or another has its name."""
@@ -166,16 +160,17 @@ class PodWrites(Writes):
     async def evict_late(self, pod: core.Pod) -> None:
         """Evicts a pod of a gang that did not start, as budgets allow; deletes one that never bound."""
         message = "Fairlead takes the gang back: it did not come to run"
-        await self._evict(pod, "RolledBack", message, delete=not pod.spec.node_name)
+        await self._end(pod, ("RolledBack", message), delete=not pod.spec.node_name)
 
-    async def _evict(
-        self, pod: core.Pod, reason: str, message: str, *, delete: bool, grace_s: int | None = None
+    async def _end(
+        self, pod: core.Pod, disrupted: tuple[str, str] | None = None, *, delete: bool, grace_s: int | None = None
     ) -> str:
-        """Evicts or deletes the pod, marked as disrupted first. "" when it is terminating or gone, else why not."""
+        """Evicts or deletes the pod: "" when it is terminating or gone, else why not. `disrupted`: reason and message of the mark before."""
         meta = pod.metadata
         try:
             async with self._slots:
-                await self._mark_disrupted(pod, reason, message, delete=delete)
+                if disrupted is not None:
+                    await self._mark_disrupted(pod, *disrupted, delete=delete)
                 if delete:
                     await self._client.delete(
                         resources.PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s
@@ -185,7 +180,7 @@ class PodWrites(Writes):
         except (errors.NotFound, errors.Conflict):
             return ""
         except errors.ApiError as error:
-            log.info("pod %s not evicted: %s", meta.key, error)
+            log.info("pod %s not %s: %s", meta.key, "deleted" if delete else "evicted", error)
             return str(error)
         return ""
 
@@ -199,6 +194,25 @@ class PodWrites(Writes):
         target = condition("DisruptionTarget", True, reason, message, now=self._wall())
         await self._patch_status(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}})
 
+    async def _write_status(
+        self,
+        pod: core.Pod,
+        status: Mapping[str, Any] | None = None,
+        *,
+        annotations: Mapping[str, str | None] | None = None,
+        unchanged: bool = False,
+    ) -> core.Pod:
+        """The pod as written. `unchanged`: Conflict where it is no more as given; that also where another has its name."""
+        metadata: dict[str, Any] = {"uid": pod.metadata.uid}
+        if unchanged:
+            metadata["resourceVersion"] = pod.metadata.resource_version
+        if annotations is not None:
+            metadata["annotations"] = dict(annotations)
+        body = {"metadata": metadata} | ({"status": status} if status is not None else {})
+        written = await self._retry(lambda: self._patch_status(pod, body), f"pod {pod.metadata.key}")
+        self._caches.pods.note(written)
+        return written
+
     async def _patch_status(self, pod: core.Pod, body: Mapping[str, Any]) -> core.Pod:
         """Strategic merge: conditions and claim statuses that `body` does not name stay."""
         return await self._client.patch(
@@ -210,3 +224,87 @@ class PodWrites(Writes):
             subresource="status",
             field_manager=names.FIELD_MANAGER,
         )
+
+    # -- evictions -------------------------------------------------------------------------------------------------
+
+    async def mark(self, pod: core.Pod, mark: EvictionMark) -> None:
+        """Does nothing when the pod is gone."""
+        message = f"to be evicted at {timestamps.seconds(mark.at)}: {mark.description}"
+        await self._annotate(pod, mark.annotations(), self._evicting(True, mark.kind, message))
+
+    async def unmark(self, pod: core.Pod, reason: str, why: str) -> None:
+        annotations = {names.EVICT_AT: None, names.EVICTION: None}
+        await self._annotate(pod, annotations, self._evicting(False, reason, why))
+
+    async def reserve(self, gang: GangId, until: float, spec: Mapping[str, Any]) -> None:
+        """Devices freed by evictions stay reserved for this waiting gang until then; unix seconds."""
+        await self._record(gang, {decisions.RESERVED: timestamps.seconds(until)}, spec)
+
+    async def note_decisions(self, gang: GangId, made: Iterable[Decision], spec: Mapping[str, Any]) -> None:
+        """Before the marks, which count only where these say the same."""
+        await self._record(gang, {decisions.DECISIONS: [each.to_json() for each in made] or None}, spec)
+
+    async def ask_checkpoint(self, pod: core.Pod, by: str | None) -> None:
+        """That its node goes by then (RFC 3339); None: no more."""
+        await self._annotate(pod, {names.CHECKPOINT_BY: by}, None)
+
+    async def evict(self, pod: core.Pod, mark: EvictionMark, *, grace_s: int, delete: bool) -> str:
+        """By the eviction API, as budgets allow, or by a deletion: "" when the pod is terminating or gone, else why not.
+
+        `grace_s` is the most that it gets to end, at least one second.
+        """
+        own = pod.spec.termination_grace_period_seconds
+        shorter = max(1, grace_s) if own is not None and own > max(1, grace_s) else None
+        return await self._end(pod, ("Evicted", mark.description[:MESSAGE_MAX]), delete=delete, grace_s=shorter)
+
+    async def shorten(self, pod: core.Pod) -> str:
+        """Deletes a terminating pod again, with a shorter grace: "" when it is done or the pod is gone, else why not."""
+        return await self._end(pod, delete=True, grace_s=leaving.GRACE_S)
+
+    async def note_past_eviction(self, gang: GangId, past: PastEviction, spec: Mapping[str, Any]) -> None:
+        """So that the gang's recreated pods keep its age."""
+        await self._record(gang, past.status(), spec)
+
+    async def _record(self, gang: GangId, status: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
+        """In the status of the Gang object. A gang of one that never waited has none: it is created, with `spec`."""
+        try:
+            written = await self._patch_gang_status(gang, status)
+        except errors.NotFound:
+            await self._create_gang(gang, spec)
+            written = await self._patch_gang_status(gang, status)
+        self._caches.gang_objects.note(written)
+
+    async def _patch_gang_status(self, gang: GangId, status: Mapping[str, Any]) -> Raw:
+        body = {"status": status}
+        return await self._retry(
+            lambda: self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status"),
+            f"gang {gang[0]}/{gang[1]}",
+        )
+
+    async def _create_gang(self, gang: GangId, spec: Mapping[str, Any]) -> None:
+        metadata = {"name": gang[1], "namespace": gang[0], "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}}
+        body = {"metadata": metadata, "spec": dict(spec)}
+        with contextlib.suppress(errors.AlreadyExists):  # by a user, or by an answer that was lost
+            await self._retry(
+                lambda: self._client.create(resources.GANGS, body, namespace=gang[0]), f"gang {gang[0]}/{gang[1]}"
+            )
+
+    async def note_eviction_times(self, queue: str, times: Sequence[str]) -> None:
+        """When gangs of the queue were evicted, for its disruption budget."""
+        body = {"status": {"evictions": list(times)}}
+        try:
+            written = await self._retry(
+                lambda: self._client.patch(resources.QUEUES, queue, body, subresource="status"), f"queue {queue}"
+            )
+        except errors.NotFound:
+            return
+        self._caches.queues.note(written)
+
+    def _evicting(self, holds: bool, reason: str, message: str) -> dict[str, Any]:
+        return condition(names.EVICTING_CONDITION, holds, reason, message[:MESSAGE_MAX], now=self._wall())
+
+    async def _annotate(
+        self, pod: core.Pod, annotations: Mapping[str, str | None], condition: Mapping[str, Any] | None
+    ) -> None:
+        with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another has its name
+            await self._write_status(pod, {"conditions": [condition]} if condition else None, annotations=annotations)

@@ -1,7 +1,7 @@
-"""Tasks by name: each runs at most once at a time, and all are awaited when the term ends.
+"""What the parts of one term of leadership share, and the tasks in which they write.
 
-The loop never waits for the apiserver, and no failure is silent: each is logged, counted, and given to the caller's
-callback. Gangs play no part.
+The loop never waits for the apiserver: what is written is written in a task, by name, each at most once at a time, and all are awaited
+when the term ends. No failure is silent: each is logged, counted, and given to the caller's callback.
 """
 
 from __future__ import annotations
@@ -9,12 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
+from fairlead.controller.book.book import Book
+from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
+from fairlead.controller.options import ControllerOptions
 from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.telemetry import Telemetry
+from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors, logs
+from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
+from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
 
@@ -77,3 +85,28 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         return not late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """`client` is guarded by the lease: a call without it raises LeaseLostError."""
+
+    client: Client
+    caches: Caches
+    book: Book
+    writer: Writer
+    tasks: Tasks
+    telemetry: Telemetry
+    time: Time
+    options: ControllerOptions
+
+
+class Part:
+    """Has what is shared under names of its own."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._client, self._caches, self._book = shared.client, shared.caches, shared.book
+        self._writer, self._tasks, self._options = shared.writer, shared.tasks, shared.options
+        telemetry, time = shared.telemetry, shared.time
+        self._events, self._metrics, self._traces = telemetry.events, telemetry.metrics, telemetry.traces
+        self._clock, self._wall, self._sleep, self._random = time.clock, time.wall, time.sleep, time.random
