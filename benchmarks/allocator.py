@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from benchmarks.measured import figure
 from fairlead.api import names
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
@@ -71,7 +72,7 @@ def _rails(nodes: int, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
         seconds, plan = _timed(partial(_decide, world, asked), warm=0)
         outcome = "place" if plan.admissions else "refuse"
         assert plan.admissions or "can be had by" in plan.waiting[0].reason.message
-        found.append(_figure(f"allocator/rails-{outcome}-{pods}x4/{nodes}x8", seconds, "s", 0.5))
+        found.append(figure(f"allocator/rails-{outcome}-{pods}x4/{nodes}x8", seconds, "s", 0.5))
     return found
 
 
@@ -86,7 +87,7 @@ def _unlike(nodes: int, count: int) -> list[dict[str, Any]]:
     first, plan = _timed(lambda: _decide(world, *waiting), warm=0)
     assert len(plan.waiting) == count
     again, plan = _timed(lambda: _decide(world, *waiting), warm=0)
-    return [_figure(label, first, "s", 1.0), _figure(f"{label}/again", again, "s", None)]
+    return [figure(label, first, "s", 1.0), figure(f"{label}/again", again, "s", None)]
 
 
 def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
@@ -98,22 +99,22 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
     label = f"allocator/{{}}/{nodes}x8"
     seconds, plan = _timed(lambda: _decide(world, *jobs))
     assert len(plan.admissions) == count
-    found = [_figure(label.format("fill"), count / seconds, "decisions/s", bar)]
+    found = [figure(label.format("fill"), count / seconds, "decisions/s", bar)]
     large = gang("large", 1024, EIGHT)
     seconds, plan = _timed(lambda: _decide(world, large))
     assert bool(plan.admissions) == (nodes >= 1024)
     if plan.admissions:
-        found.append(_figure(label.format("gang-1024x8"), seconds, "s", 1.0 if nodes == 10_000 else None))
+        found.append(figure(label.format("gang-1024x8"), seconds, "s", 1.0 if nodes == 10_000 else None))
         found += _levels(world, large, label, bars=nodes == 10_000)
     seconds, plan = _timed(lambda: _decide(world, jobs[0]))
-    found.append(_figure(label.format("one-pod"), seconds * 1000, "ms", None))
+    found.append(figure(label.format("one-pod"), seconds * 1000, "ms", None))
     if nodes <= 1_000:
         world.carry_out(world.decide(*jobs), jobs)
         _settle()
         refused = gang("refused", 10, EIGHT)
         seconds, plan = _timed(lambda: _decide(world, refused))
         assert plan.waiting[0].reason.could_ever_fit
-        found.append(_figure(label.format("refuse-80-gpus"), seconds * 1000, "ms", 50.0 if nodes == 500 else None))
+        found.append(figure(label.format("refuse-80-gpus"), seconds * 1000, "ms", 50.0 if nodes == 500 else None))
     return found
 
 
@@ -130,11 +131,11 @@ def _levels(world: World, large: GangRequest, label: str, *, bars: bool) -> list
     for name, asked in kinds.items():
         seconds, plan = _timed(partial(_decide, world, asked))
         assert plan.admissions
-        found.append(_figure(label.format(f"gang-1024x8-{name}"), seconds, "s", 1.0 if bars else None))
+        found.append(figure(label.format(f"gang-1024x8-{name}"), seconds, "s", 1.0 if bars else None))
     refused = replace(large, topology="required:block, preferred:rack")
     seconds, plan = _timed(lambda: _decide(world, refused))
     assert plan.waiting[0].reason.could_ever_fit is False
-    return [*found, _figure(label.format("refuse-1024x8-levels"), seconds, "s", None)]
+    return [*found, figure(label.format("refuse-1024x8-levels"), seconds, "s", None)]
 
 
 def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
@@ -151,11 +152,11 @@ def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
     assert len(plan.admissions) == (min(len(jobs), nodes * 56))
     label = f"allocator/mig-{{}}/{nodes}x8"
     return [
-        _figure(label.format("load"), loaded, "s", 60.0 if bars else None),
-        _figure(label.format("memory"), _resident_bytes() / 2**30, "GiB", 2.0 if bars else None),
-        _figure(label.format("first"), first, "s", None),
-        _figure(label.format("one"), one * 1000, "ms", 5.0 if bars else None),
-        _figure(label.format("fill-1000"), len(jobs) / many, "decisions/s", None),
+        figure(label.format("load"), loaded, "s", 60.0 if bars else None),
+        figure(label.format("memory"), _resident_bytes() / 2**30, "GiB", 2.0 if bars else None),
+        figure(label.format("first"), first, "s", None),
+        figure(label.format("one"), one * 1000, "ms", 5.0 if bars else None),
+        figure(label.format("fill-1000"), len(jobs) / many, "decisions/s", None),
     ]
 
 
@@ -232,7 +233,3 @@ def _resident_bytes() -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
-    return {"figure": name, "value": round(value, 4), "unit": unit, "bar": bar}

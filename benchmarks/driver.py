@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import figure
 from fairlead.api import names
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
@@ -60,13 +61,13 @@ async def _prepare() -> list[dict[str, Any]]:
     for kind, device in KINDS.items():
         one = await _timed(kind, device, claims=1, rounds=ROUNDS)
         found += [
-            _figure(f"driver/prepare/{kind}/1/p50", statistics.median(one), "ms", 5.0),
-            _figure(f"driver/prepare/{kind}/1/p99", _p99(one), "ms", 20.0),
+            figure(f"driver/prepare/{kind}/1/p50", statistics.median(one), "ms", 5.0),
+            figure(f"driver/prepare/{kind}/1/p99", _p99(one), "ms", 20.0),
         ]
         # 56 placements are all that eight GPUs have for claims that make their own MIG devices.
         count = 56 if kind == "dynamic-mig" else 64
         many = await _timed(kind, device, claims=count, rounds=BURSTS)
-        found.append(_figure(f"driver/prepare/{kind}/{count}-at-once/p99", _p99(many), "ms", 200.0))
+        found.append(figure(f"driver/prepare/{kind}/{count}-at-once/p99", _p99(many), "ms", 200.0))
     return found
 
 
@@ -151,12 +152,8 @@ def _slices() -> list[dict[str, Any]]:
         began = time.perf_counter()
         slices.build(inventory, slices.Facts(partitionable=everything))
         times.append((time.perf_counter() - began) * 1000)
-    return [_figure("driver/slices/16-gpus-all-placements", statistics.median(times), "ms", 50.0)]
+    return [figure("driver/slices/16-gpus-all-placements", statistics.median(times), "ms", 50.0)]
 
 
 def _p99(times: list[float]) -> float:
     return sorted(times)[min(len(times) - 1, int(len(times) * 0.99))]
-
-
-def _figure(name: str, value: float, unit: str, bar: float) -> dict[str, Any]:
-    return {"figure": name, "value": round(value, 3), "unit": unit, "bar": bar}

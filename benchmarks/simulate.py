@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import figure
 from fairlead.cli.simulate.replay import mean_and_sd, parse_seeds, replay
 from fairlead.cli.simulate.trace import read_arrivals, read_trace
 
@@ -39,12 +40,8 @@ def figures() -> list[dict[str, Any]]:
         ours = policy == "fairlead"
         for point, bar in BARS.items():
             mean, _ = mean_and_sd([run.curve[point] for run in runs])
-            found.append(_figure(f"simulate/{policy}/allocated-at-{point}", mean, "%", bar if ours else None))
+            found.append(figure(f"simulate/{policy}/allocated-at-{point}", mean, "%", bar if ours else None))
         if ours:
             slowest = max(run.seconds for run in runs)
-            found.append(_figure(f"simulate/{policy}/slowest-seed", slowest, "s", SECONDS_MAX))
+            found.append(figure(f"simulate/{policy}/slowest-seed", slowest, "s", SECONDS_MAX))
     return found
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
-    return {"figure": name, "value": round(value, 4), "unit": unit, "bar": bar}

@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks.measured import figure, timed
 from fairlead.api import names, trace_context
 from fairlead.kube import otlp
 from fairlead.kube.tracing import Span, Tracer
@@ -49,10 +49,10 @@ def figures() -> list[dict[str, Any]]:
     add_us, export_us = _export_us()
     total_ms = (2 * review_us + 11 * (add_us + export_us)) / 1e3
     return [
-        _figure("traces/webhook-us-per-pod", review_us, "us"),
-        _figure("traces/add-us-per-span", add_us, "us"),
-        _figure("traces/export-us-per-span", export_us, "us"),
-        _figure("traces/cpu-ms-per-gang", total_ms, "ms", 2.0),
+        figure("traces/webhook-us-per-pod", review_us, "us"),
+        figure("traces/add-us-per-span", add_us, "us"),
+        figure("traces/export-us-per-span", export_us, "us"),
+        figure("traces/cpu-ms-per-gang", total_ms, "ms", 2.0),
     ]
 
 
@@ -89,9 +89,9 @@ def _export_us() -> tuple[float, float]:
         for _ in range(RUNS):
             tracer = otlp.tracer_for(url, service="benchmark")
             assert tracer is not None
-            added.append(_timed(lambda: _fill(tracer, at)))  # noqa: B023
+            added.append(timed(lambda: _fill(tracer, at))[0])  # noqa: B023
             tracer.start()
-            exported.append(_timed(lambda: tracer.close(60.0)))  # noqa: B023
+            exported.append(timed(lambda: tracer.close(60.0))[0])  # noqa: B023
             (counts,) = tracer.collect()
             assert {each.labels["outcome"]: each.value for each in counts.samples}["exported"] == SPANS
     return min(added) / SPANS * 1e6, min(exported) / SPANS * 1e6
@@ -127,15 +127,4 @@ def _receiver() -> Iterator[str]:
 
 
 def _best(call: Callable[[], None]) -> float:
-    return min(_timed(call) for _ in range(RUNS))
-
-
-def _timed(call: Callable[[], None]) -> float:
-    """CPU seconds of this process, all its threads."""
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
-    return {"figure": name, "value": round(value, 3), "unit": unit, "bar": bar}
+    return min(timed(call)[0] for _ in range(RUNS))

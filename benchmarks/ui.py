@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from benchmarks.measured import figure, timed
 from fairlead.kube.garbage import frozen_heap
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.time_chart import Choice
@@ -32,20 +32,20 @@ def figures() -> list[dict[str, Any]]:
     gc.collect()
     times = ui.Times()
     source = ui.source(apiserver, times)
-    first_s, facts = _timed(lambda: asyncio.run(source.facts()))
+    first_s, facts = timed(lambda: asyncio.run(source.facts()))
     times.now += 60
-    again_s, facts = _timed(lambda: asyncio.run(source.facts()))
+    again_s, facts = timed(lambda: asyncio.run(source.facts()))
     found = [
-        _figure(f"ui/{NODES}x{ui.GPUS}/read-first", first_s * 1e3, "ms"),
-        _figure(f"ui/{NODES}x{ui.GPUS}/read-again", again_s * 1e3, "ms"),
+        figure(f"ui/{NODES}x{ui.GPUS}/read-first", first_s * 1e3, "ms"),
+        figure(f"ui/{NODES}x{ui.GPUS}/read-again", again_s * 1e3, "ms"),
     ]
     with frozen_heap():
         for name, show, bar in (*_pages(facts), *_times(facts)):
             show()
-            best_s, shown = min((_timed(show) for _ in range(REPEATED)), key=lambda each: each[0])
+            best_s, shown = min((timed(show) for _ in range(REPEATED)), key=lambda each: each[0])
             found += [
-                _figure(f"ui/{name}/cpu", best_s * 1e3, "ms", bar),
-                _figure(f"ui/{name}/sent", len(gzip.compress(shown.text.encode(), 6)) / 1e3, "kB", 100.0),
+                figure(f"ui/{name}/cpu", best_s * 1e3, "ms", bar),
+                figure(f"ui/{name}/sent", len(gzip.compress(shown.text.encode(), 6)) / 1e3, "kB", 100.0),
             ]
     return found
 
@@ -69,14 +69,3 @@ def _times(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
         (f"time-by-queue-{WAITING}", lambda: pages.time(half, past, by_queue, json=False), 200.0),
         (f"time-by-node-{WAITING}", lambda: pages.time(half, past, by_node, json=False), 200.0),
     ]
-
-
-def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds, and what it gave."""
-    began = time.process_time()
-    found = work()
-    return time.process_time() - began, found
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
-    return {"figure": name, "value": value, "unit": unit, "bar": bar}

@@ -28,6 +28,7 @@ import uvloop
 import yaml
 from prometheus_client import CollectorRegistry
 
+from benchmarks.measured import figure
 from fairlead.api import names
 from fairlead.kube.garbage import frozen_heap
 from fairlead.kube.listing import Listing
@@ -74,9 +75,9 @@ def figures() -> list[Json]:
     p50 = min(found[len(found) // 2] for found in latencies)
     p99 = min(found[len(found) * 99 // 100] for found in latencies)
     return [
-        _figure("webhook/reviews", max(rates), "reviews/s/core", 5_000.0),
-        _figure("webhook/p50", p50 * 1e3, "ms"),
-        _figure("webhook/p99", p99 * 1e3, "ms", 5.0),
+        figure("webhook/reviews", max(rates), "reviews/s/core", 5_000.0),
+        figure("webhook/p50", p50 * 1e3, "ms"),
+        figure("webhook/p99", p99 * 1e3, "ms", 5.0),
     ]
 
 
@@ -301,7 +302,3 @@ async def _load(port: int, bundle: str, count: int, rate: int | None) -> list[fl
 
     await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
     return taken
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None = None) -> Json:
-    return {"figure": name, "value": float(f"{value:.4g}"), "unit": unit, "bar": bar}

@@ -63,6 +63,7 @@ OTHERS = {
     "fairlead.driver.backend.xids._table": "one table",
     "fairlead.api.recurrence.zones": "one set",
     "fairlead.history.code_version.code_version": "one text",
+    "fairlead.history.cost.page._template": "one template of this program",
     "fairlead.history.ledger.store.spans._fraction": "amounts in the ledger, which the controller writes",
     "fairlead.driver.backend.profiles.loading._mig_table": "tables of this program; a name that is none is not kept",
 }

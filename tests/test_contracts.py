@@ -54,6 +54,7 @@ SERVED = "an answer of this machine's own apiserver; the transport bounds the bo
 OWN = "lines between our own processes"
 REPOSITORY = "files of this repository, and what helm made of them"
 UNREAD = {
+    "tools/image_archive.py": "packages of Debian's, after their digests were compared; an index of a mirror that its user names",
     "lib/fairlead/api/claim_sources.py": "an annotation: at most VALUE_CHARS_MAX characters, RecursionError caught",
     "lib/fairlead/api/repair.py": "an annotation, typed; RecursionError caught",
     "lib/fairlead/api/withheld.py": "an annotation, typed with maxima; RecursionError caught",

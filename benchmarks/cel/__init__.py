@@ -10,13 +10,13 @@ from __future__ import annotations
 import gc
 import json
 import random
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from benchmarks.cel.rivals import rivals
+from benchmarks.measured import figure, timed
 from fairlead.cel import DeviceTable, DeviceView, compile_selector
 from fairlead.cel.devices.selector import stored_selector
 from fairlead.kube.resource import Device
@@ -44,7 +44,7 @@ def figures() -> list[dict[str, Any]]:
     for rows in (1_000, ROWS):
         measured += _tables(raw[:rows])
     return measured + [
-        _figure(f"cel/{name}/per-device/{engine}", value * 1e6, "us")
+        figure(f"cel/{name}/per-device/{engine}", value * 1e6, "us")
         for engine, name, value in rivals(raw[:500], SELECTORS)
     ]
 
@@ -81,7 +81,7 @@ def _view(raw: bytes) -> DeviceView:
 
 def _compiling() -> list[dict[str, Any]]:
     return [
-        _figure(f"cel/{name}/compile", _best(lambda: stored_selector(text), runs=50) * 1e6, "us")  # noqa: B023
+        figure(f"cel/{name}/compile", _best(lambda: stored_selector(text), runs=50) * 1e6, "us")  # noqa: B023
         for name, text in SELECTORS.items()
     ]
 
@@ -89,7 +89,7 @@ def _compiling() -> list[dict[str, Any]]:
 def _ingest(raw: list[bytes]) -> list[dict[str, Any]]:
     devices = [msgspec.json.decode(text, type=Device) for text in raw[:5_000]]
     taken = _best(lambda: [DeviceView.of(DRIVER, device) for device in devices], runs=5)
-    return [_figure("cel/view", taken / len(devices) * 1e6, "us/device")]
+    return [figure("cel/view", taken / len(devices) * 1e6, "us/device")]
 
 
 def _single(raw: bytes) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def _single(raw: bytes) -> list[dict[str, Any]]:
     for name, text in SELECTORS.items():
         matches = compile_selector(text).matches
         taken = _best(lambda: [matches(view) for _ in range(10_000)], runs=5) / 10_000  # noqa: B023
-        measured.append(_figure(f"cel/{name}/1", taken * 1e6, "us", 5.0 if name == "full" else None))
+        measured.append(figure(f"cel/{name}/1", taken * 1e6, "us", 5.0 if name == "full" else None))
     return measured
 
 
@@ -117,31 +117,21 @@ def _tables(raw: list[bytes]) -> list[dict[str, Any]]:
             table = DeviceTable()
             for view in views:
                 table.add(view)
-            cold.append(_timed(lambda: table.mask(selector)))  # noqa: B023
-            again.append(_timed(lambda: table.mask(selector)))  # noqa: B023
+            cold.append(timed(lambda: table.mask(selector))[0])  # noqa: B023
+            again.append(timed(lambda: table.mask(selector))[0])  # noqa: B023
             for row in range(8):
                 table.replace(row, views[(row * 7919 + 1) % len(views)])
-            change.append(_timed(lambda: table.mask(selector)))  # noqa: B023
+            change.append(timed(lambda: table.mask(selector))[0])  # noqa: B023
         size = len(raw)
         measured += [
-            _figure(f"cel/{name}/{size}/cold", min(cold), "s", 0.05 if bar else None),
-            _figure(f"cel/{name}/{size}/per-device", min(cold) / size * 1e6, "us", 0.5 if bar else None),
-            _figure(f"cel/{name}/{size}/cached", min(again), "s"),
-            _figure(f"cel/{name}/{size}/one-slice-changed", min(change), "s", 0.001 if bar else None),
+            figure(f"cel/{name}/{size}/cold", min(cold), "s", 0.05 if bar else None),
+            figure(f"cel/{name}/{size}/per-device", min(cold) / size * 1e6, "us", 0.5 if bar else None),
+            figure(f"cel/{name}/{size}/cached", min(again), "s"),
+            figure(f"cel/{name}/{size}/one-slice-changed", min(change), "s", 0.001 if bar else None),
         ]
     gc.unfreeze()
     return measured
 
 
-def _timed(call: Callable[[], Any]) -> float:
-    began = time.process_time()
-    call()
-    return time.process_time() - began
-
-
 def _best(call: Callable[[], Any], *, runs: int) -> float:
-    return min(_timed(call) for _ in range(runs))
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
-    return {"figure": name, "value": float(f"{value:.4g}"), "unit": unit, "bar": bar}
+    return min(timed(call)[0] for _ in range(runs))

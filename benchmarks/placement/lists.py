@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measured import figure
 from benchmarks.simulate import DEFAULT
 from fairlead.cli.simulate.replay import POINTS, drawn_arrivals, mean_and_sd, parse_seeds, replay
 from fairlead.cli.simulate.trace import read_arrivals, read_trace
@@ -32,7 +33,7 @@ def list_figures() -> list[dict[str, Any]]:
     if not names or not (directory / NODES).is_file():
         print(f"placement: no {NODES} or no {PREFIX}*.csv in {directory}; set FAIRLEAD_TRACE", file=sys.stderr)
         return []
-    return [figure for name in names for figure in _of_list(directory, name)]
+    return [each for name in names for each in _of_list(directory, name)]
 
 
 def _of_list(directory: Path, name: str) -> list[dict[str, Any]]:
@@ -50,14 +51,10 @@ def _of_list(directory: Path, name: str) -> list[dict[str, Any]]:
         for point in POINTS:
             mean, _ = mean_and_sd([run.curve[point] for run in runs])
             bar = fgd[point] - BELOW_FGD if policy == "fairlead" else None
-            found.append(_figure(f"placement/{name}/{policy}/allocated-at-{point}", mean, "%", bar))
+            found.append(figure(f"placement/{name}/{policy}/allocated-at-{point}", mean, "%", bar))
             if policy == "fgd":
                 fgd[point] = mean
         if policy == "fairlead":
             cost = max(1000 * run.seconds / run.pods for run in runs)
-            found.append(_figure(f"placement/{name}/{policy}/cpu-per-arrival", cost, "ms", MS_PER_ARRIVAL))
+            found.append(figure(f"placement/{name}/{policy}/cpu-per-arrival", cost, "ms", MS_PER_ARRIVAL))
     return found
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
-    return {"figure": name, "value": round(value, 4), "unit": unit, "bar": None if bar is None else round(bar, 4)}

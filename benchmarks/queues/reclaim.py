@@ -14,6 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from benchmarks.measured import figure
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
@@ -47,10 +48,10 @@ def _rebalancing() -> list[dict[str, Any]]:
     assert not plan.evictions
     label = "queues/reclaim/500x8/4000+4000/{}"
     return [
-        _figure(label.format("evict"), evicting, "s", None),
-        _figure(label.format("while-leaving"), leaving, "s", None),
-        _figure(label.format("admit"), admitting, "s", None),
-        _figure(label.format("whole"), evicting + leaving + admitting, "s", 3.0),
+        figure(label.format("evict"), evicting, "s", None),
+        figure(label.format("while-leaving"), leaving, "s", None),
+        figure(label.format("admit"), admitting, "s", None),
+        figure(label.format("whole"), evicting + leaving + admitting, "s", 3.0),
     ]
 
 
@@ -60,7 +61,7 @@ def _whole_nodes() -> list[dict[str, Any]]:
     large = gang("large", 32, EIGHT, queue="poor", created=10_000.0)
     seconds, plan = _timed(lambda: world.decide(large))
     assert len(plan.evictions) == 256
-    found = [_figure("queues/reclaim/500x8/gang-32x8", seconds, "s", None)]
+    found = [figure("queues/reclaim/500x8/gang-32x8", seconds, "s", None)]
     world.queues = tuple(replace(queue, min_runtime_s=1e9) for queue in world.queues)
     # The best of three, as for the refusal without queues; each decided anew, by share IDs of its own.
     refusals = [
@@ -69,7 +70,7 @@ def _whole_nodes() -> list[dict[str, Any]]:
     ]
     assert not any(plan.evictions for _, plan in refusals)
     seconds = min(each for each, _ in refusals)
-    found.append(_figure("queues/reclaim/500x8/gang-32x8-refused", seconds * 1000, "ms", 50.0))
+    found.append(figure("queues/reclaim/500x8/gang-32x8-refused", seconds * 1000, "ms", 50.0))
     return found
 
 
@@ -85,8 +86,8 @@ def _nothing_new() -> list[dict[str, Any]]:
     first, _ = _timed(lambda: world.decide(*waiting))
     again, _ = _timed(lambda: world.decide(*waiting))
     return [
-        _figure("queues/cycle/1000q/10000g/first", first, "s", None),
-        _figure("queues/cycle/1000q/10000g/nothing-new", again * 1000, "ms", 5.0),
+        figure("queues/cycle/1000q/10000g/first", first, "s", None),
+        figure("queues/cycle/1000q/10000g/nothing-new", again * 1000, "ms", 5.0),
     ]
 
 
@@ -113,7 +114,3 @@ def _timed(run: Callable[[], Plan]) -> tuple[float, Plan]:
         began = time.process_time()
         plan = run()
         return time.process_time() - began, plan
-
-
-def _figure(figure: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
-    return {"figure": figure, "value": value, "unit": unit, "bar": bar}

@@ -26,6 +26,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from benchmarks.measured import figure
 from benchmarks.ui_live.apiserver import Apiserver
 from fairlead.kube import timestamps
 from tests.support import ui
@@ -72,11 +73,11 @@ async def _measure() -> list[dict[str, Any]]:
         raise RuntimeError(f"{ended} of {VIEWERS} streams ended before the measurement did")
     label = f"ui-live/5000x{NODES * ui.GPUS}x{VIEWERS}"
     return [
-        _figure(f"{label}/cpu", spent_s / took_s, "cores", 1.0),
-        _figure(f"{label}/sent-most", max(rates), "kB per s and viewer", 50.0),
-        _figure(f"{label}/sent-median", statistics.median(rates), "kB per s and viewer", 50.0),
-        _figure(f"{label}/messages-median", statistics.median(often), "per s and viewer"),
-        _figure(f"{label}/memory", memory, "MB"),
+        figure(f"{label}/cpu", spent_s / took_s, "cores", 1.0),
+        figure(f"{label}/sent-most", max(rates), "kB per s and viewer", 50.0),
+        figure(f"{label}/sent-median", statistics.median(rates), "kB per s and viewer", 50.0),
+        figure(f"{label}/messages-median", statistics.median(often), "per s and viewer"),
+        figure(f"{label}/memory", memory, "MB"),
     ]
 
 
@@ -259,7 +260,3 @@ def _cpu_s(pid: int) -> float:
 def _memory_mb(pid: int) -> float:
     (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1e3
-
-
-def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
-    return {"figure": name, "value": value, "unit": unit, "bar": bar}

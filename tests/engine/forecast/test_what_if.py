@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fairlead.api import names
+from fairlead.engine.forecast.forecast import forecast
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.submissions import resubmitted
 from fairlead.engine.forecast.what_if import Change, ChangeError, Comparison, NewNode, compare
@@ -13,7 +15,7 @@ from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import resource
 from tests.engine.forecast.test_forecast import HOUR, NOW, full_world, history, whole_nodes
-from tests.support.engine.objects import gpu, slice_of
+from tests.support.engine.objects import Json, claim_spec, device_request, gang, gpu, slice_of
 from tests.support.engine.world import World
 
 TIMES = RunTimes(history("run", [2.0] * 9))
@@ -108,3 +110,22 @@ def test_a_running_gang_would_request_what_it_holds():
     assert asked.exactly is not None
     assert (asked.exactly.count, asked.exactly.device_class_name) == (8, "gpu.fairlead.dev")
     assert request.size == 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        claim_spec(
+            device_request(), config=[{"opaque": {"driver": names.DRIVER, "parameters": {"sharing": {"a": 1}}}}]
+        ),
+        claim_spec(device_request(capacity={"requests": {"memory": "10Gi"}})),
+    ],
+    ids=["a time-slicing config", "a request for capacity"],
+)
+def test_a_claim_that_holds_a_map_ends_no_forecast_and_no_comparison(spec: Json):
+    waiting = [gang(name, 1, spec) for name in "ab"]
+    world = full_world(1)
+    found = forecast(world.snapshot(*waiting, whole_nodes("c")), NOW, TIMES, seed=1, samples=4)
+    assert found.samples == 4
+    assert {name: each.p50 is not None for name, each in found.gangs.items()} == {f"ml/{n}": True for n in "abc"}
+    assert compared(world, Change(add=(new_node("extra"),)), *waiting).after.starts["ml/a"].p50_s == 0.0

@@ -73,6 +73,13 @@ class TestWhole:
                 waiting.append(gang(f"g{number}", random.choice((1, 2, 3)), asked))
                 waiting = world.carry_out(world.decide(*waiting), waiting)
 
+    def test_eight_gpu_pods_still_fit_after_forty_one_gpu_pods(self):
+        world = h100_world(10)
+        small = [gang(f"small-{number:02d}", 1, ONE, created=float(number)) for number in range(40)]
+        world.carry_out(world.decide(*small), small)
+        plan = world.decide(*(gang(f"large-{number}", 1, claim_spec(device_request(8))) for number in range(5)))
+        assert len(plan.admissions) == 5
+
 
 def joined(name: str, *gangs: GangRequest) -> GangRequest:
     """One gang of all their members."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -36,32 +35,6 @@ class Forest:
         ]
         return "\n".join([f"{dict(self.totals)}, k={self.k}", *rows])
 
-    @property
-    def leaves(self) -> list[str]:
-        above = {spec.parent for spec in self.specs}
-        return [spec.name for spec in self.specs if spec.name not in above]
-
-    def spec(self, name: str) -> QueueSpec:
-        return next(spec for spec in self.specs if spec.name == name)
-
-    def children(self, name: str | None) -> list[QueueSpec]:
-        return [spec for spec in self.specs if spec.parent == name]
-
-    def depth(self, name: str) -> int:
-        parent = self.spec(name).parent
-        return 1 if parent is None else 1 + self.depth(parent)
-
-    def within(self, name: str, above: str) -> bool:
-        """Whether a queue is the other, or below it."""
-        parent = self.spec(name).parent
-        return name == above or (parent is not None and self.within(parent, above))
-
-    def with_spec(self, spec: QueueSpec) -> Forest:
-        return dataclasses.replace(self, specs=tuple(spec if old.name == spec.name else old for old in self.specs))
-
-    def with_demand(self, name: str, flavor: str, amount: int) -> Forest:
-        return dataclasses.replace(self, demands={**self.demands, name: {**self.demands.get(name, {}), flavor: amount}})
-
     def tree(self) -> Tree:
         """Divided."""
         tree = Tree(self.specs)
@@ -84,8 +57,8 @@ class Forest:
 
 
 @st.composite
-def forests(draw: st.DrawFn, *, k: tuple[float, ...] = (0.0, 1.0), lending: bool = True) -> Forest:
-    """Up to a dozen queues. `lending` False: no lending limits."""
+def forests(draw: st.DrawFn) -> Forest:
+    """Up to a dozen queues."""
     flavors = ["a100", "h100", "mig"][: draw(st.integers(1, 3))]
     specs: list[QueueSpec] = []
     for number in range(draw(st.integers(1, 12))):
@@ -97,7 +70,7 @@ def forests(draw: st.DrawFn, *, k: tuple[float, ...] = (0.0, 1.0), lending: bool
                 limit=draw(st.sampled_from([None, None, None, 4, 9])),
                 weight=draw(st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 2.5, 6.0])),
                 borrowing_limit=draw(st.sampled_from([None, None, None, 3])),
-                lending_limit=draw(st.sampled_from([None, None, None, 1])) if lending else None,
+                lending_limit=draw(st.sampled_from([None, None, None, 1])),
             )
             for flavor in flavors
             if draw(st.integers(0, 3))
@@ -117,7 +90,7 @@ def forests(draw: st.DrawFn, *, k: tuple[float, ...] = (0.0, 1.0), lending: bool
     above = {spec.parent for spec in specs}
     asked = st.sampled_from([0, 0, 1, 2, 3, 5, 7, 9, 20, 40])
     demands = {spec.name: {flavor: draw(asked) for flavor in flavors} for spec in specs if spec.name not in above}
-    return Forest(tuple(specs), demands, totals, draw(st.sampled_from(k)))
+    return Forest(tuple(specs), demands, totals, draw(st.sampled_from([0.0, 1.0])))
 
 
 def consistent(specs: Sequence[QueueSpec]) -> list[QueueSpec]:

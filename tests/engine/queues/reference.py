@@ -1,8 +1,7 @@
 """Fair shares once more: slow, in exact fractions, written down from the published formula as plainly as it can be said.
 
 Exists so that the division is held by something that shares no line with it. `reference` does what KAI-Scheduler's page
-describes, round by round; `level` pours the surplus like water into vessels as wide as their weights, without whole units, and
-so shares not even the steps. `shares_of` divides a whole tree and knows queues only as their specifications.
+describes, round by round; `shares_of` divides a whole tree and knows queues only as their specifications.
 """
 
 from __future__ import annotations
@@ -64,28 +63,6 @@ def reference(total: Fraction, queues: Sequence[Claimant], k: Fraction) -> dict[
             give = max(Fraction(0), min(units[name], ask[name] - fair[name], pool))
             fair[name] += give
             pool -= give
-    return fair
-
-
-def level(total: Fraction, queues: Sequence[Claimant]) -> dict[str, Fraction]:
-    """Without memory of use and without whole units: in each band all that are not full stand equally high."""
-    fair = {q.name: min(exact(q.deserved), q.ask) for q in queues}  # nobody here has a deserved without bound
-    pool = total - sum((max(fair[q.name], exact(q.kept)) for q in queues), Fraction(0))
-    for priority in sorted({queue.priority for queue in queues}, reverse=True):
-        open_ = [q for q in queues if q.priority == priority and q.weight and fair[q.name] < q.ask]
-        heights = {q.name: (q.ask - fair[q.name]) / exact(q.weight) for q in open_}
-        full = sorted(open_, key=lambda q: heights[q.name])
-        width = sum((exact(q.weight) for q in open_), Fraction(0))
-        floor = Fraction(0)
-        for queue in full:
-            rise = min(heights[queue.name] - floor, max(pool, Fraction(0)) / width)
-            floor += rise
-            pool -= rise * width
-            if floor < heights[queue.name]:
-                break
-            width -= exact(queue.weight)
-        for queue in open_:
-            fair[queue.name] += min(floor, heights[queue.name]) * exact(queue.weight)
     return fair
 
 

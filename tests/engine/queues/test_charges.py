@@ -16,7 +16,6 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
-from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
@@ -85,23 +84,6 @@ def test_a_flavor_of_one_profile_has_as_much_as_fits_into_the_gpus():
     world.queues = (queue("a", flavor="count"),)
     totals = {total.flavor: (total.devices, total.total) for total in world.decide().flavors}
     assert totals == {"count": (7, 7), "memory": (7, 70 * GIB), "part": (7, 1)}
-
-
-def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
-    world = World()
-    parts, counters = mig_gpu(0)
-    world.add_node("n0", [*parts, gpu(1)], counters=[counters])
-    world.flavors = (flavor(measure="Share"),)
-    world.queues = (queue("a"),)
-    (total,) = world.decide().flavors
-    assert (total.devices, total.total) == (16, 2)
-    slices = claim_spec(
-        device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"')
-    )
-    jobs = [gang("cut", 1, slices, queue="a"), gang("whole", 1, claim_spec(device_request()), queue="a", created=1.0)]
-    plan = world.decide(*jobs)
-    assert admitted(plan) == ["cut", "whole"]
-    assert use(plan, "a")[0] == Fraction(3, 2)
 
 
 def test_nine_claims_of_20_gib_fit_on_three_shared_gpus_as_the_driver_publishes_them():
@@ -237,16 +219,3 @@ def test_what_is_published_no_more_costs_nothing_and_stops_no_gang():
     plan = world.decide(*left)
     assert plan.flavors[0].total == 2
     assert admitted(plan) == ["j1"]
-
-
-def test_a_gang_that_waits_counts_for_the_cheapest_that_it_could_get():
-    either = claim_spec({"firstAvailable": [device_request(8, name="eight"), device_request(2, name="two")]})
-    every = claim_spec({"deviceClassName": names.GPU_CLASS, "allocationMode": "All"})
-    made = World()
-    made.add_node("large", [gpu(minor) for minor in range(8)])
-    made.add_node("small", [gpu(minor) for minor in range(4)])
-    made.flavors, made.queues = (flavor(),), (queue("q", 1), queue("other"))
-    for spec, least in ((either, 2), (every, 4)):
-        plan = made.decide(gang("job", 1, spec, queue="q"))
-        assert [entry.reason.code for entry in plan.waiting] == [Code.OVER_LIMIT]
-        assert use(plan, "q")[1] == least

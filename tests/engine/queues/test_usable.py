@@ -49,12 +49,6 @@ def four(**broken: str) -> World:
     return world(*devices)
 
 
-@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_free_device_with_a_taint_is_in_no_share(effect: str):
-    assert total(four()) == 4
-    assert total(four(g1=effect, g3=effect)) == 2
-
-
 def test_a_device_under_a_taint_rule_is_in_no_share_until_the_rule_goes():
     made = four()
     rule = {
@@ -116,17 +110,3 @@ def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
     assert plan.flavors[0].total == 2
     assert sum(found.values(), Fraction(0)) == 1 + Fraction(1, 7)
-
-
-def test_a_claim_that_must_leave_a_broken_device_does_not_make_it_count():
-    made = four()
-    wants = [gang(f"b{number}", 1, ONE, queue="b") for number in range(4)]
-    made.carry_out(made.decide(*wants), wants)
-    slices = slice_of("n0", [{**gpu(n), "taints": [{"key": "xid", "effect": "NoExecute"}] * (n < 2)} for n in range(4)])
-    for body in slices:
-        body["spec"]["pool"]["generation"] = 2
-    made.add_slices(slices)
-    plan = made.decide(*(gang(f"a{n}", 1, ONE, queue="a") for n in range(4)))
-    found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
-    assert found == {"a": 1, "b": 1}
-    assert sorted(eviction.kind for eviction in plan.evictions) == ["Reclaim", "Replace", "Replace"]

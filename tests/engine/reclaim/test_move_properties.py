@@ -14,7 +14,6 @@ from fairlead.engine.types.values import DeviceRef
 from tests.engine.reclaim.test_reclaim_properties import (
     FLAVOR,
     RELAXED,
-    Cluster,
     explained,
     least_runtime_s,
     queues,
@@ -127,7 +126,7 @@ def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
 
 def prepare(data: st.DataObject) -> World:
     """Two to four nodes of four GPUs, and queues that place apart: so what is free lies about."""
-    world = Cluster()
+    world = World()
     for number in range(data.draw(st.integers(2, 4))):
         world.add_node(f"n{number}", [gpu(minor) for minor in range(4)])
     world.flavors = (FLAVOR,)

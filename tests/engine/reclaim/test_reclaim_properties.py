@@ -28,29 +28,6 @@ FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVE
 ROUNDS_MAX = 40
 
 
-class Cluster(World):
-    """A world that prints as what it was made of."""
-
-    def __repr__(self) -> str:
-        gpus = {name: len(self.inventory.on_node(name, {}).devices) for name in self.node_json}
-        rows = [
-            f"{queue.name} in {queue.parent}: {queue.quotas[0]}, {queue.preemption}, {queue.min_runtime_s}, {queue.evictions_left}"
-            for queue in self.queues
-        ]
-        return f"{gpus}\n" + "\n".join(rows)
-
-
-class Gangs(list[GangRequest]):
-    """Gangs that print in a line each."""
-
-    def __repr__(self) -> str:
-        return "\n".join(
-            f"{e.name} in {e.queue}: {len(e.members)} pods x {e.claims[0].spec.devices.requests[0].exactly.count}, "  # type: ignore[union-attr]
-            f"size {e.size}, priority {e.priority}, created {e.created}"
-            for e in self
-        )
-
-
 @st.composite
 def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
     """One or two departments with one or two queues each, or queues without a department."""
@@ -88,7 +65,7 @@ def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    world = Cluster()
+    world = World()
     for number in range(draw(st.integers(1, 3))):
         world.add_node(f"n{number}", [gpu(minor) for minor in range(draw(st.integers(1, 4)))])
     world.flavors = (FLAVOR,)
@@ -98,10 +75,10 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn, world: World, prefix: str) -> Gangs:
+def arrivals(draw: st.DrawFn, world: World, prefix: str) -> list[GangRequest]:
     parents = {queue.parent for queue in world.queues}
     leaves = [queue.name for queue in world.queues if queue.name not in parents]
-    found = Gangs()
+    found: list[GangRequest] = []
     for number in range(draw(st.integers(1, 6))):
         pods = draw(st.integers(1, 3))
         made = gang(

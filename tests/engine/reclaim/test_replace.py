@@ -123,20 +123,6 @@ def test_pods_that_share_a_broken_claim_go_together():
     assert gone(made.decide()) == {"team": (True, 3)}
 
 
-def test_a_broken_gang_waits_again_with_its_age_and_gets_sound_devices():
-    made = world(gang("team", 2, ONE, queue="q", created=7.0))
-    taint(made, 0)
-    plan = made.decide()
-    left = made.carry_out(plan, [])
-    again = [*left, *made.gone()]
-    assert [(entry.name, entry.created) for entry in again] == [("team", 7.0)]
-    young = gang("young", 2, ONE, queue="q", created=8.0)
-    plan = made.decide(young, *again)
-    assert [entry.name for entry in plan.admissions] == ["team"]
-    devices = {result.device for claim in plan.admissions[0].claims for result in claim.allocation.devices.results}
-    assert "gpu-0" not in devices
-
-
 @pytest.mark.parametrize(
     ("size", "wanted"),
     [(4, {"team": (True, 3)}), (3, {}), (1, {})],
