@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import shapes, visible
 from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.membership.gangs import Gang

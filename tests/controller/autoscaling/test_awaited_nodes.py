@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import provisioning
 from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes
 from fairlead.controller.autoscaling.provisioning import ATTEMPTS_MAX, Seen, next_step, seen, wanted

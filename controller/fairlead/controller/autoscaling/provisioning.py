@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fairlead.api import names
-from fairlead.api.autoscaling import PROVISIONING_CLASS, FlavorAutoscaling
 from fairlead.api.durations import duration_s
+from fairlead.api.flavor import PROVISIONING_CLASS, FlavorAutoscaling
 from fairlead.controller.autoscaling.shapes import NoShapeError, pod_spec, shapes
 from fairlead.controller.gangs.conditions import holding
 from fairlead.controller.gangs.membership.gangs import Gang

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from fairlead.api.hours import hours_text
+from fairlead.api.durations import hours_text
 from fairlead.api.queue import FLAVORS_MAX
 from fairlead.api.queues import OPEN
 from fairlead.controller.gangs.conditions import condition
