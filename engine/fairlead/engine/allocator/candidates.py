@@ -136,7 +136,7 @@ _WITHHELD: Final = (Rejection.TAINT, Rejection.RELEASING)
 
 
 def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
-    """Of a device that its driver withholds no attributes are known: selectors would fail on it."""
+    """Why the device does not pass. No attributes are known of one that its driver withholds: selectors would fail on it."""
     if device.name in device.pool.withheld:
         return _WITHHELD[device.releasing], ""
     for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):

@@ -181,7 +181,7 @@ def _union(sets: Iterable[frozenset[Device]]) -> frozenset[Device]:
 
 
 def _least(options: Sequence[Option]) -> Amounts:
-    """Of everything that each of the alternatives takes, the least that one of them does."""
+    """The least that one of the alternatives takes, of everything that each of them takes."""
     common = set.intersection(*(set(each.least) for each in options))
     return {what: min(each.least[what] for each in options) for what in common}
 

@@ -63,7 +63,7 @@ class CompiledRequest:
 
 
 Alternatives = tuple[CompiledRequest, ...]
-"""Of one request, best first."""
+"""The alternatives of one request, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Compiler:
         self._classes = classes
         self._known: dict[bytes, CompiledClaim | InvalidClaimError] = {}
         self.size_bytes = 0
-        """Of the specs that are known, as JSON."""
+        """How large the specs that are known are, as JSON."""
         self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
         self._known_derived: dict[tuple[CompiledClaim, object], CompiledClaim] = {}
 

@@ -75,7 +75,7 @@ class Constraint:
 
 
 class Counts:
-    """Of one request: exactly so many devices with each of these values of an attribute."""
+    """What one request is held to: exactly so many devices with each of these values of an attribute."""
 
     __slots__ = ("_left", "attribute", "counts", "request")
 

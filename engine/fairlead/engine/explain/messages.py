@@ -174,7 +174,7 @@ def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[Preem
 
 
 def with_nodes_back(reason: Reason, away: Sequence[str]) -> Reason:
-    """Of a gang that fits not even on all that is in service, or would on what is free elsewhere: these nodes take no pods now, and would
+    """For a gang that fits not even on all that is in service, or would on what is free elsewhere: these nodes take no pods now, and would
     take some of its.
     """
     if not away:

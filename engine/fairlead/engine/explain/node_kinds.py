@@ -36,7 +36,7 @@ class Misfit(NamedTuple):
 
 
 class NodeKinds:
-    """Of one decision. `ever`: whether units fit the empty cluster. `scaling`: of flavors for which nodes can be asked for."""
+    """The kinds of nodes in one decision. `ever`: whether units fit the empty cluster. `scaling`: of flavors for which nodes can be asked for."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ def _one_of_each_shape(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:
 
 
 def _takes(template: NodeTemplate, needs: PodNeeds) -> bool:
-    """Of resources for which it says nothing it has enough."""
+    """It has enough of resources for which it says nothing."""
     allocatable = {**dict(needs.requests), **dict(template.allocatable)}
     made = NodeInfo(name="", labels=dict(template.labels), taints=template.taints, allocatable=allocatable)
     return made.has_room_for(needs) and made.kind_refuses(needs.constraints, fresh=True) is None

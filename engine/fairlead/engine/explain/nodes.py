@@ -18,7 +18,7 @@ from fairlead.engine.types.reasons import NodeShortage
 
 
 class NodeRefusals:
-    """Of pods with these needs, or others of their refusal class, all on one node. Memory only."""
+    """Which nodes refuse pods with these needs, or others of their refusal class, all on one node. Memory only."""
 
     def __init__(self, needs: Sequence[PodNeeds]) -> None:
         self.willing: set[CandidateNode] = set()

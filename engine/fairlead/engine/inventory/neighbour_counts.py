@@ -147,7 +147,7 @@ class NeighbourCounts:
         return found
 
     def _spread(self, facet: Facet, term: SpreadTerm, mark: Mark) -> _Domains:
-        """Of the domains that count for the pod: also those without any."""
+        """How many pods each domain has that counts for the pod: also those without any."""
         keys = tuple(each.topology_key for each, _, _ in facet.spread)
         identity = (mark, term, keys, facet.constraints)
         known = self._domains.get(identity)

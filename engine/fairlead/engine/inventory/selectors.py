@@ -17,7 +17,7 @@ from fairlead.engine.inventory.device import Device
 
 RESULTS_MAX = 200_000  # remembered per expression
 BYTES_MAX = 128 * 2**20
-"""Of programs and results, by estimate. Expressions beyond it are compiled again, which changes no result."""
+"""Bytes of programs and results, by estimate. Expressions beyond it are compiled again, which changes no result."""
 UNUSED_MAX = 64  # decisions
 CHECKED_EVERY = 8  # decisions
 RESULT_BYTES = 200

@@ -140,7 +140,7 @@ class Session:
         return found
 
     def released_by_nodes(self, placed: Sequence[UnitPlacement]) -> list[str]:
-        """Of this place, the devices that their nodes are releasing: since when, and from when they are not awaited any more."""
+        """The devices of this place that their nodes are releasing: since when, and from when they are not awaited any more."""
         found = list[str]()
         for device in sorted({pick.device for pick in chargeable(placed)}, key=lambda each: each.ref):
             if device.releasing and device.kind.releasing_since is not None:

@@ -77,7 +77,7 @@ def _about(preemptor: Preemptor, block: PreemptionBlock, victim: Queue) -> Queue
 
 
 def share_blocker(preemptor: Preemptor) -> tuple[PreemptionBlocker, ...]:
-    """Of the first queue on the way up that would hold more than a contested share; () where none would."""
+    """The blocker is the first queue on the way up that would hold more than a contested share; () where none would."""
     step = over_contested_share(preemptor.queue, preemptor.charge)
     if step is None:
         return ()

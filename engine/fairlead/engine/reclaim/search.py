@@ -89,7 +89,7 @@ def _cost(preemptor: Preemptor, victims: Sequence[EvictionUnit], node: str) -> V
 
 
 def _ordered(preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
-    """Of alike units of several queues each time one of the queue that then has most surplus; the own queue's last."""
+    """Alike units of several queues, each time one of the queue that then has most surplus; the own queue's last."""
     if len({each.queue for each in candidates}) <= 1:
         return candidates
     lines: dict[tuple[bool, float, Queue], list[EvictionUnit]] = {}

@@ -117,7 +117,7 @@ class Eviction(Named):
         whole: bool = True,
         checkpoint_grace_s: float,
     ) -> Self:
-        """Of these members, for no other gang."""
+        """The eviction of these members for no other gang."""
         return cls(
             kind=kind,
             namespace=gang.namespace,

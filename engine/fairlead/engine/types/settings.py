@@ -40,7 +40,7 @@ class BudgetState(Fact, frozen=True, kw_only=True):
     exhausts_at: float | None = None
 
     def exhausted(self, now: float) -> bool:
-        """Of the period after this one nothing is known: it begins with nothing spent."""
+        """The period after this one begins with nothing spent: nothing else is known of it."""
         if self.spent is None or now >= self.renews_at:
             return False
         return self.spent >= self.limit or (self.exhausts_at is not None and now >= self.exhausts_at)

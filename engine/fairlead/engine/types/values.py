@@ -38,7 +38,7 @@ def plain(value: object) -> object:
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Of a kind that has facts in it. Its errors name the field."""
+    """A decoder of a kind that has facts in it; its errors name the field."""
     return msgspec.json.Decoder(kind, dec_hook=_read)
 
 

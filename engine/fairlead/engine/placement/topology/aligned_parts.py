@@ -162,7 +162,7 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Wanted:
-    """Of one part. `requests`: of each shape the alternatives, and how many units there are."""
+    """One part. `requests`: of each shape the alternatives, and how many units there are."""
 
     part: Part
     units: list[int] = field(default_factory=list)  # indexes
@@ -263,7 +263,7 @@ def joint(
 
 
 def _free_enough(parts: Sequence[Wanted], chosen: Mapping[Part, Multiset]) -> bool:
-    """Of parts that compare the same attribute of the same request in several groups; a bound, not a proof of room."""
+    """Whether parts that compare the same attribute of the same request in several groups have enough; a bound, not a proof of room."""
     asked: dict[tuple[str, str, int], Counter[Values]] = {}
     free: dict[tuple[str, str, int], Counter[Values]] = {}
     for wanted in parts:

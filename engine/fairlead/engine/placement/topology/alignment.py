@@ -67,7 +67,7 @@ class Choices(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """Of a part that no values serve: those that serve most of its units."""
+    """The values that serve most units of a part which none serve whole."""
 
     part: Part
     values: Multiset
@@ -129,7 +129,7 @@ class AlignmentRule:
         return Choices(listed, whole and next(every_way, None) is None)
 
     def nearest(self, gang: GangRequest, units: Sequence[PlacementUnit], scope: NodeScope) -> Nearest | None:
-        """Of the first part that has by itself no values which serve all its units. Raises InvalidClaimError."""
+        """What is nearest for the first part that has by itself no values which serve all its units. Raises InvalidClaimError."""
         entries = parse(gang)
         held = self._held(gang, entries)
         for each in self._wanted(units, entries, scope):
@@ -208,7 +208,7 @@ class AlignmentRule:
         return found
 
     def _devices(self, claim: ClaimRequest) -> Iterator[tuple[Device, str]]:
-        """Of an allocated claim, as far as they are published now, each with its request."""
+        """The devices of an allocated claim, as far as they are published now, each with its request."""
         by_name = self._placer.node_snapshot.by_name
         for item in claim.allocation.devices.results if claim.allocation is not None else ():
             device = self._inventory.device(DeviceRef(item.driver, item.pool, item.device))
@@ -220,7 +220,7 @@ class AlignmentRule:
     # -- what there is
 
     def _kinds(self, wanted: Wanted, scope: NodeScope, *, occupied: bool = False) -> list[NodeKind]:
-        """Of each shape and each of its alternatives, nodes by what they have free, or with `occupied` at all."""
+        """For each shape and each of its alternatives, nodes by what they have free, or with `occupied` at all."""
         attribute, snapshot, ledger = wanted.part.entry.attribute, self._placer.node_snapshot, self._placer.ledger
         found: Counter[tuple[int, Multiset, int, bool, bool]] = Counter()
         for number, (shape, (alternatives, _)) in enumerate(wanted.requests.items()):

@@ -74,7 +74,7 @@ def _passes(levels: Sequence[Level]) -> list[Sequence[Level]]:
 CHOICES_MAX = 64  # of models for several kinds of requests together that are tried
 
 Asked = tuple[tuple[str, tuple[str, ...]], ...]
-"""Of each alternative its DeviceClass and selectors."""
+"""The DeviceClass and selectors of each alternative."""
 Kind = tuple[str, Asked]
 """Worker group, and what is asked for."""
 
