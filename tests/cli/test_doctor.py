@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, release, waiting
+from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, waiting
 from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen
@@ -44,7 +44,7 @@ def test_each_cause_is_found_and_comes_first(what: str, capsys: pytest.CaptureFi
 
 
 def test_every_cause_has_a_case() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, waiting)))
     named = {code for line in re.findall(r"code=(.*)", sources) for code in re.findall(r'"([A-Z]\w+)"', line)}
     assert len(named) >= 20
     assert named <= {case.code for case in CASES.values()}
@@ -85,7 +85,7 @@ def test_a_pod_of_a_gang_that_wants_no_device_is_not_fairleads() -> None:
 
 
 def test_an_order_to_apply_manifests_again_is_not_stopped_by_who_applied_them_before() -> None:
-    sources = "".join(map(inspect.getsource, (admission, devices, programs, release, waiting)))
+    sources = "".join(map(inspect.getsource, (admission, devices, programs, waiting)))
     orders = re.findall(r"kubectl apply --server-side [^;,\"]*", sources)
     assert len(orders) >= 4
     assert all("--force-conflicts" in order for order in orders)

@@ -20,8 +20,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fairlead.cli.operate.frame import Drawing, Row
-from fairlead.cli.operate.top import readings
+from fairlead.cli.operate.top import Drawing, Row, readings
 from fairlead.kube.client import Client
 from fairlead.kube.resources import GANGS, NAMESPACES, QUEUES, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions

@@ -31,12 +31,13 @@ from importlib.util import find_spec
 from fairlead.cli.main import app
 
 def explain(command, *words):
-    app([*words, "--help"], prog_name="fairlead", standalone_mode=False)
+    whole.main([*words, "--help"], prog_name="fairlead", standalone_mode=False)
     for name, below in getattr(command, "commands", {}).items():
         explain(below, *words, name)
 
 assert find_spec("fairlead.sandbox") is None
-explain(typer.main.get_command(app))
+whole = typer.main.get_command(app)
+explain(whole)
 """
 
 

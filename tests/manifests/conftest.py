@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,10 +17,52 @@ from typing import Any
 import pytest
 import yaml
 
+from fairlead.api import names
+from fairlead.sandbox.cluster import Cluster
+from fairlead.webhook.certificates import authority
+
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "manifests" / "chart"
 
 Objects = list[dict[str, Any]]
+QUEUE = yaml.safe_load(
+    "{apiVersion: fairlead.dev/v1alpha1, kind: Queue, metadata: {name: everyone}, spec: {namespaceSelector: {}, flavors: []}}"
+)
+JOB = yaml.safe_load("""
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: default}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    metadata: {annotations: {fairlead.dev/gang: train}}
+    spec:
+      restartPolicy: Never
+      containers:
+        - {name: main, image: busybox, command: [sleep, infinity], resources: {limits: {nvidia.com/gpu: "2"}}}
+""")
+"""A gang of two pods that run until they are ended."""
+
+
+def issued() -> dict[str, Any]:
+    """The Secret that cert-manager would write for the chart's Certificate."""
+    hosts = authority.service_hosts(f"{names.NAMESPACE}/fairlead-webhook")
+    made = authority.new_material(hosts, dt.datetime.now(dt.UTC))
+    data = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
+    metadata = {"name": "fairlead-webhook-certificate", "namespace": names.NAMESPACE}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
+
+
+async def run_helm(helm: str, cluster: Cluster, *words: str) -> tuple[int | None, str]:
+    """Helm as the cluster's admin: its exit code, and what it said."""
+    command = (helm, *words, "--namespace", names.NAMESPACE, "--kubeconfig", str(cluster.kubeconfig()))
+    environment = {**os.environ, "HOME": str(cluster.options.workdir)}
+    done = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment
+    )
+    out, _ = await done.communicate()
+    return done.returncode, out.decode()
 
 
 def _tool(name: str) -> str:

@@ -7,7 +7,6 @@ only its volumes, its memory limit, a network of its own, kubelet's probes. See 
 from __future__ import annotations
 
 import copy
-import datetime as dt
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.kube.resources import MUTATING_WEBHOOKS, PODS, raw
@@ -26,12 +24,13 @@ from fairlead.sandbox.cluster import NodeSpec
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import PROFILE
 from fairlead.sandbox.objects import name_of, phase_of
-from fairlead.webhook.certificates import authority
 from tests.support.install import image as images
 from tests.support.install import namespaces
 from tests.support.install.image import BuildError, Image
 from tests.support.install.site import Objects, Site, alone, installed
 from tests.support.sandbox import until
+
+from .conftest import JOB, QUEUE, issued
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(600)]
 
@@ -40,26 +39,6 @@ BASE = manifests.load(files.find("manifests/base"))
 OVERLAYS = sorted(path.name for path in (ROOT / "manifests" / "overlays").iterdir())
 WORKLOADS = ("Deployment", "DaemonSet", "Job")
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE}}
-QUEUE = """
-apiVersion: fairlead.dev/v1alpha1
-kind: Queue
-metadata: {name: everyone}
-spec: {namespaceSelector: {}, flavors: []}
-"""
-JOB = """
-apiVersion: batch/v1
-kind: Job
-metadata: {name: train, namespace: default}
-spec:
-  parallelism: 2
-  completions: 2
-  template:
-    metadata: {annotations: {fairlead.dev/gang: train}}
-    spec:
-      restartPolicy: Never
-      containers:
-        - {name: main, image: busybox, command: [sleep, infinity], resources: {limits: {nvidia.com/gpu: "2"}}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -113,16 +92,6 @@ def real(
     return installed(image, objects, workdir=workdir, nodes=(node,), host_paths=host_paths)
 
 
-def issued() -> dict[str, Any]:
-    """The Secret that cert-manager would write."""
-    made = authority.new_material(
-        authority.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC)
-    )
-    data = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
-    metadata = {"name": "fairlead-webhook-certificate", "namespace": names.NAMESPACE}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data}
-
-
 def templates(objects: Objects) -> dict[str, Any]:
     """What of the objects decides how programs run."""
     return {f"{each['kind']} {name_of(dict(each))}": each["spec"] for each in objects if each["kind"] in WORKLOADS}
@@ -149,7 +118,7 @@ async def checked(site: Site) -> None:
 async def a_gang_runs(site: Site) -> None:
     """Through the webhook, the controller and the drivers."""
     assert await site.cluster.admin.list(MUTATING_WEBHOOKS)
-    await site.cluster.apply([*yaml.safe_load_all(f"{QUEUE}---{JOB}")])
+    await site.cluster.apply([QUEUE, JOB])
 
     async def running() -> bool:
         pods = (await site.cluster.admin.list(raw(PODS), "default")).items

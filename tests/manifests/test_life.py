@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime as dt
 import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.api.version import VERSION
@@ -43,38 +40,16 @@ from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
-from fairlead.webhook.certificates import authority
 from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, until
 
-Objects = list[dict[str, Any]]
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "manifests" / "chart"
+from .conftest import CHART, JOB, QUEUE, ROOT, Objects, issued, run_helm
+
 VALUES = ROOT / SIMULATED / "values.yaml"
 NAMESPACE = {
     "apiVersion": "v1",
     "kind": "Namespace",
     "metadata": {"name": names.NAMESPACE, "labels": {names.IGNORE_LABEL: "true"}},
-}
-JOB = """
-apiVersion: batch/v1
-kind: Job
-metadata: {name: train, namespace: default}
-spec:
-  parallelism: 2
-  completions: 2
-  template:
-    metadata: {annotations: {fairlead.dev/gang: train}}
-    spec:
-      restartPolicy: Never
-      containers:
-        - {name: main, image: busybox, command: [sleep, infinity], resources: {limits: {nvidia.com/gpu: "2"}}}
-"""
-QUEUE = {
-    "apiVersion": names.API_VERSION,
-    "kind": "Queue",
-    "metadata": {"name": "everyone"},
-    "spec": {"namespaceSelector": {}, "flavors": []},
 }
 
 
@@ -89,23 +64,15 @@ def options(tmp_path: Path) -> ClusterOptions:
     )
 
 
-async def run_helm(helm: str, site: Cluster, *arguments: str) -> str:
-    """Helm as the cluster's admin. Raises AssertionError with its words."""
-    command = (helm, *arguments, "--namespace", names.NAMESPACE, "--kubeconfig", str(site.kubeconfig()))
-    done = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "HOME": str(site.options.workdir)},
-    )
-    out, err = await done.communicate()
-    assert done.returncode == 0, err.decode()
-    return out.decode()
+async def helm_does(helm: str, site: Cluster, *words: str) -> str:
+    code, said = await run_helm(helm, site, *words)
+    assert code == 0, said
+    return said
 
 
 async def train(site: Cluster) -> None:
     """A gang that runs until it is ended."""
-    await site.apply([QUEUE, yaml.safe_load(JOB)])
+    await site.apply([QUEUE, JOB])
     await until(lambda: _running(site, 2), what="the gang runs")
 
 
@@ -172,7 +139,7 @@ def newer_chart(tmp_path: Path) -> Path:
 async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
     async with bare(options(tmp_path)) as site:
         await site.apply([NAMESPACE])
-        printed = await run_helm(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
+        printed = await helm_does(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
         assert "kubectl get gangs -A" in printed
         await site.workloads.start()
         await registered(site)
@@ -182,7 +149,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
 
         # -- upgrade: programs are rolled while the gang runs on, and CRDs change with the chart
         chart = newer_chart(tmp_path)
-        await run_helm(helm, site, "upgrade", "fairlead", str(chart), "--values", str(VALUES))
+        await helm_does(helm, site, "upgrade", "fairlead", str(chart), "--values", str(VALUES))
         queues = await site.admin.get(CRDS, "queues.fairlead.dev")
         assert queues["spec"]["names"]["categories"] == ["newer"]
         for resource in (DAEMON_SETS, DEPLOYMENTS):
@@ -211,7 +178,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         assert len(held.gated) == 2, "the Job made its pods anew; they wait behind the gate"
         assert "wait behind fairlead.dev/admission" in said(held)[1]
 
-        await run_helm(helm, site, "uninstall", "fairlead", "--no-hooks")
+        await helm_does(helm, site, "uninstall", "fairlead", "--no-hooks")
         await site.workloads.stop()
         assert {each.partition("/")[0] for each in await left(site)} == {"CustomResourceDefinition", "Namespace"}
         assert await site.admin.get(QUEUES, "everyone"), "queues outlive the programs"
@@ -229,20 +196,6 @@ async def _none(found: Awaitable[list[str]]) -> bool:
 
 async def _slices(site: Cluster) -> list[str]:
     return [each.metadata.name for each in (await site.admin.list(RESOURCE_SLICES)).items]
-
-
-def issued() -> dict[str, Any]:
-    """The Secret that cert-manager would write for the chart's Certificate."""
-    made = authority.new_material(
-        authority.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC)
-    )
-    files_ = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "fairlead-webhook-certificate", "namespace": names.NAMESPACE},
-        "stringData": files_,
-    }
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +15,8 @@ from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from tests.support.commands import invoke
 from tests.support.kubernetes import of_this_run
 
-CHART = Path(__file__).parents[2] / "manifests" / "chart"
+from .conftest import CHART, run_helm
+
 NAMESPACE = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.NAMESPACE}}
 TENANT: dict[str, Any] = {
     "name": "ml",
@@ -25,26 +24,6 @@ TENANT: dict[str, Any] = {
     "admins": ["group:ml-admins"],
     "quota": {"gpus": {"gpu.fairlead.dev": 8}, "cpu": 64},
 }
-
-
-async def run_helm(helm: str, cluster: Cluster, *words: str) -> tuple[int | None, str]:
-    """The exit code, and what it said."""
-    command = (
-        helm,
-        *words,
-        "fairlead",
-        str(CHART),
-        "--namespace",
-        names.NAMESPACE,
-        "--kubeconfig",
-        str(cluster.kubeconfig()),
-    )
-    environment = {**os.environ, "HOME": str(cluster.options.workdir)}
-    done = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment
-    )
-    out, _ = await done.communicate()
-    return done.returncode, out.decode()
 
 
 @pytest.mark.timeout(120)
@@ -55,11 +34,11 @@ async def test_tenants_come_with_an_upgrade_and_keep_their_namespaces(helm, tmp_
     options = ClusterOptions(workdir=tmp_path / "c", nodes=(), run_programs=False, install=False, release=of_this_run())
     async with Cluster(options) as cluster:
         await cluster.apply([NAMESPACE])
-        code, said = await run_helm(helm, cluster, "install", "--values", str(values))
+        code, said = await run_helm(helm, cluster, "install", "fairlead", str(CHART), "--values", str(values))
         assert (code, "unable to build kubernetes objects" in said) == (1, True), said
-        code, said = await run_helm(helm, cluster, "upgrade", "--install")
+        code, said = await run_helm(helm, cluster, "upgrade", "fairlead", str(CHART), "--install")
         assert code == 0, said
-        code, said = await run_helm(helm, cluster, "upgrade", "--values", str(values))
+        code, said = await run_helm(helm, cluster, "upgrade", "fairlead", str(CHART), "--values", str(values))
         assert code == 0, said
         queue = await cluster.admin.get(resources.QUEUES, "ml")
         assert queue["spec"]["flavors"] == [{"flavor": "h100", "deserved": 8, "weight": 1}]
@@ -69,7 +48,7 @@ async def test_tenants_come_with_an_upgrade_and_keep_their_namespaces(helm, tmp_
         assert done.exit_code == 0, done.output
         assert {each["outcome"] for each in json.loads(done.stdout)} == {"unchanged"}
 
-        code, said = await run_helm(helm, cluster, "upgrade", "--reset-values")
+        code, said = await run_helm(helm, cluster, "upgrade", "fairlead", str(CHART), "--reset-values")
         assert code == 0, said
         with pytest.raises(errors.NotFound):
             await cluster.admin.get(resources.QUEUES, "ml")

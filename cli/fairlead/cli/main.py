@@ -42,7 +42,7 @@ DEVICE = Group(
 )
 TENANT = Group(
     help="A team's baseline: namespaces, queue, quotas, Pod Security, network, roles. To remove one: see `create`.",
-    commands={"create": "tenant.create:Create", "list": "tenant.listing:List", "show": "tenant.listing:Show"},
+    commands={"create": "tenant.create:Create", "list": "tenant.applying:List", "show": "tenant.applying:Show"},
 )
 LEDGER = Group(
     help="Copy, look at, shorten and check the ledger of where GPU time went.",

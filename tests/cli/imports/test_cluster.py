@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cli.imports import live
+from fairlead.cli.imports import command
 from fairlead.cli.imports.model import System
 from fairlead.kube import resources
 from fairlead.kube.client import Client
@@ -16,7 +16,7 @@ from fairlead.sandbox.apiserver.server import ApiServer
 from tests.cli.imports.support import SAMPLES, sample
 from tests.support.commands import invoke
 
-PLURALS = {kind: plural for groups in live.GROUPS.values() for _, kinds in groups for kind, plural in kinds}
+PLURALS = {kind: plural for groups in command.GROUPS.values() for _, kinds in groups for kind, plural in kinds}
 
 
 def definition(group: str, kind: str, versions: list[str]) -> dict[str, Any]:

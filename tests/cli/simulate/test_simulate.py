@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.simulate import command, report
+from fairlead.cli.simulate import command
 from fairlead.cli.simulate.cluster import Cluster
-from fairlead.cli.simulate.policies import Fgd, Machine, RandomPolicy, ScoringPolicy, best_fit, target_workload
-from fairlead.cli.simulate.replay import replay
+from fairlead.cli.simulate.replay import Fgd, Machine, RandomPolicy, ScoringPolicy, best_fit, replay, target_workload
 from fairlead.cli.simulate.trace import Node, PodRequest, read_arrivals, read_trace
 from tests.support.commands import invoke
 
@@ -101,7 +100,7 @@ def test_every_policy_fills_a_small_cluster_the_same_way_twice(files, policy):
 def test_the_command_shows_means_beside_what_was_published_of_these_lists(files, tmp_path, monkeypatch):
     paths = files()
     digest = read_trace(paths[0], paths[1]).digest
-    monkeypatch.setattr(report, "PUBLISHED", {digest: next(iter(report.PUBLISHED.values()))})
+    monkeypatch.setattr(command, "PUBLISHED", {digest: next(iter(command.PUBLISHED.values()))})
     result = run(*options(paths), "--seed", "42-43", "--json", tmp_path / "out.json")
     assert result.exit_code == 0, result.output
     assert "FGD, published" in result.output
@@ -137,7 +136,7 @@ def test_a_pod_that_fits_on_no_node_fails_and_is_counted(files, tmp_path, policy
 
 @pytest.mark.skipif(not (TRACES / POD_LIST).exists(), reason=f"the openb trace is not in {TRACES.name}/")
 def test_the_published_figures_are_those_of_the_default_list():
-    assert report.published(read_trace(TRACES / NODE_LIST, TRACES / POD_LIST).digest)["FGD"][100] == 95.23
+    assert command.published(read_trace(TRACES / NODE_LIST, TRACES / POD_LIST).digest)["FGD"][100] == 95.23
 
 
 def test_without_recorded_arrivals_it_draws_and_says_so(files):

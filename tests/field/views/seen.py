@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.operate.frame import Drawing
+from fairlead.cli.operate.top import Drawing
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from tests.support.views import Answers, plain

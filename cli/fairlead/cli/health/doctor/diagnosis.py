@@ -15,7 +15,7 @@ import typer
 
 from fairlead.cli import printer
 from fairlead.cli.health import reading
-from fairlead.cli.health.doctor import admission, devices, programs, release, waiting
+from fairlead.cli.health.doctor import admission, devices, programs, waiting
 from fairlead.cli.health.doctor.finding import Cause, Finding, Stops
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.reading import SHARED, Looking
@@ -39,8 +39,8 @@ KINDS = (
 _WEIGHTS = {Stops.EVERYTHING: "stops everything", Stops.SOME: "stops some", Stops.NOTHING: "a note"}
 _COLOURS = {Stops.EVERYTHING: "red", Stops.SOME: "yellow", Stops.NOTHING: ""}
 CAUSES: tuple[Cause, ...] = (
-    release.api,
-    release.gates,
+    programs.api,
+    programs.gates,
     programs.kinds,
     programs.rights,
     programs.leader,
@@ -65,8 +65,8 @@ CAUSES: tuple[Cause, ...] = (
     devices.partly_published,
     programs.clocks,
     programs.images,
-    release.untried,
-    release.lacking,
+    programs.untried,
+    programs.lacking,
 )
 
 
