@@ -178,7 +178,7 @@ _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Resourc
 def to_json(body: SliceBody) -> Raw:
     """A slice's devices and counters as JSON of the API."""
     parts = {"devices": body.devices, "sharedCounters": body.shared_counters}
-    return {key: msgspec.json.decode(msgspec.json.encode(part)) for key, part in parts.items() if part}
+    return {key: _tuples_to_lists(msgspec.to_builtins(part)) for key, part in parts.items() if part}
 
 
 def body_in(spec: Mapping[str, Any]) -> Raw:
@@ -299,6 +299,14 @@ def _clean(value: Any) -> Any:
         return {key: item for key, item in cleaned.items() if item not in (None, "", [], {})}
     if isinstance(value, list):
         return [_clean(item) for item in value]
+    return value
+
+
+def _tuples_to_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples_to_lists(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tuples_to_lists(item) for item in value]
     return value
 
 
