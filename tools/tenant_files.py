@@ -15,8 +15,7 @@ from typing import Any
 import yaml
 
 from fairlead.api.tenant import Tenant
-from fairlead.api.tenant_fixed import fixed
-from fairlead.api.tenant_objects import objects, shared_objects
+from fairlead.api.tenant_objects import fixed, objects, shared_objects
 
 CHART_FILE = Path("chart/files/tenant.yaml")
 SCHEMA = Path("chart/values.schema.json")

@@ -57,11 +57,13 @@ def test_schemas_are_structural(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", MANIFESTS)
-def test_lists_with_rules_inside_are_bounded(kind: str) -> None:
-    # The apiserver refuses a rule whose worst case it cannot bound.
+def test_every_list_map_and_text_is_bounded(kind: str) -> None:
+    """The apiserver refuses a rule whose worst case it cannot bound, and who writes too much is told the field."""
     for path, node in nodes(schema_of(kind)):
-        if node.get("type") == "array":
-            assert "maxItems" in node, path
+        assert node.get("type") != "array" or "maxItems" in node, path
+        if path.startswith(".spec"):
+            assert not isinstance(node.get("additionalProperties"), dict) or "maxProperties" in node, path
+            assert node.get("type") != "string" or "maxLength" in node or "enum" in node, path
 
 
 def broken(kind: str, object_: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:

@@ -10,8 +10,7 @@ from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.queue import Queue
 from fairlead.api.tenant import Tenant
-from fairlead.api.tenant_fixed import ADMIN_RULES, MEMBER_RULES
-from fairlead.api.tenant_objects import objects, shared_objects
+from fairlead.api.tenant_objects import ADMIN_RULES, MEMBER_RULES, objects, shared_objects
 from fairlead.kube.labels import Requirement, Selector
 
 TWO = {"name": "ml", "namespaces": ["ml", "ml-dev"]}

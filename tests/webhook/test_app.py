@@ -26,7 +26,6 @@ from fairlead.kube.resources import (
     VALIDATING_WEBHOOKS,
     raw,
 )
-from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import app
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.registration import configurations, registrar
@@ -137,31 +136,6 @@ async def test_only_the_controller_and_allocators_remove_the_gate(cluster: Clust
         for client, name in ((controller, "a"), (cluster.admin, "b")):
             stored = await client.patch(raw(PODS), name, release, namespace="ml", kind=Patch.JSON)
             assert gates(stored) == []
-
-
-async def test_a_user_that_rbac_lets_allocate_may_remove_the_gate_too(cluster: Cluster) -> None:
-    """A controller that runs with an operator's own credentials."""
-    user = "operator"
-    await Applier(cluster.admin).apply(
-        [
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": user},
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "ClusterRole",
-                    "name": names.CONTROLLER_ACCOUNT,
-                },
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
-            }
-        ]
-    )
-    release = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
-    async with cluster.webhook(), Client.connect(cluster.kubeconfig(user)) as operator:
-        await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: 1}))
-        stored = await operator.patch(raw(PODS), "p", release, namespace="ml", kind=Patch.JSON)
-    assert gates(stored) == []
 
 
 async def test_a_webhook_that_is_down_blocks_only_marked_objects(cluster: Cluster) -> None:

@@ -65,10 +65,6 @@ class TestQueue:
         [
             (job(), [("spec", "template")]),
             (
-                workload("CronJob", {"schedule": "@daily", "jobTemplate": {"spec": {"template": template()}}}),
-                [("spec", "jobTemplate", "spec", "template")],
-            ),
-            (
                 workload(
                     "JobSet",
                     {
@@ -79,14 +75,6 @@ class TestQueue:
                     },
                 ),
                 [("spec", "replicatedJobs", index, "template", "spec", "template") for index in (0, 1)],
-            ),
-            (
-                workload("LeaderWorkerSet", {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}}),
-                [("spec", "leaderWorkerTemplate", "workerTemplate")],
-            ),
-            (
-                workload("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template()}}}),
-                [("spec", "pytorchReplicaSpecs", "Worker", "template")],
             ),
             (
                 workload(

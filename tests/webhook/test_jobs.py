@@ -142,3 +142,12 @@ def test_a_template_that_was_stored_with_them_may_still_be_updated_otherwise() -
     assert dispatch.validate(review(new, old=old, operation="UPDATE"), facts()).allowed
     new["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"][names.EVICTION] = "y"
     assert not dispatch.validate(review(new, old=old, operation="UPDATE"), facts()).allowed
+
+
+@pytest.mark.parametrize("pods", [100_001, 2**31 - 1, 2**31])
+def test_a_job_of_more_pods_than_a_gang_may_have_is_refused(pods: int) -> None:
+    """A size was written that the pods' own review refuses, so that the Job made none."""
+    verdict = dispatch.mutate(review(job({names.GANG: "g"}, parallelism=pods, completions=pods)), facts())
+    assert not verdict.allowed
+    assert f"the Job runs {pods} pods at once, and a gang has at most 100000" in verdict.message
+    assert dispatch.mutate(review(job({names.GANG: "g"}, parallelism=100_000, completions=100_000)), facts()).allowed

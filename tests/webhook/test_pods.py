@@ -6,9 +6,11 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.gangs.pod_gang import changed
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import Facts, GangMember
+from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import admitted, claim_spec, facts, review
 
 Json = dict[str, Any]
@@ -230,3 +232,47 @@ class TestControllerAnnotations:
         verdict = dispatch.validate(review(body), facts())
         assert not verdict.allowed
         assert "fairlead.dev/released-at]: only the controller writes this; remove it" in verdict.message
+
+
+def updated(key: str, before: str | None, after: str | None, known: Facts) -> Verdict:
+    """The verdict on an update of a stored pod's annotation."""
+    stored, _ = admitted(pod(), known)
+    old, new = copy.deepcopy(stored), copy.deepcopy(stored)
+    for version, value in ((old, before), (new, after)):
+        if value is not None:
+            version["metadata"].setdefault("annotations", {})[key] = value
+    return dispatch.validate(review(new, operation="UPDATE", old=old), known)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "allowed"),
+    [(None, "true", False), ("false", "true", False), ("true", "true", True), ("true", None, True), (None, "no", True)],
+)
+def test_a_policy_on_idle_pods_judges_what_is_added_to_a_pod_that_exists(
+    before: str | None, after: str | None, allowed: bool
+) -> None:
+    policy = TenancyPolicy.read({"metadata": {"name": "no-idle"}, "spec": {"keepIdle": "Reject", "mode": "Enforce"}})
+    verdict = updated(names.KEEP_IDLE, before, after, facts(policies=(policy,)))
+    assert verdict.allowed == allowed
+    assert allowed or "Pod ml/train-0: TenancyPolicy no-idle (keepIdle): metadata.annotations" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after", "said"),
+    [
+        (names.CHECKPOINTED_AT, None, "2026-11-21T01:50:31Z", ""),
+        (names.CHECKPOINTED_AT, "2026-11-21T01:50:31Z", "2026-11-21T02:50:31.5+01:00", ""),
+        (names.CHECKPOINTED_AT, "2026-11-21T01:50:31Z", None, ""),
+        (names.MOVABLE, "true", "false", ""),
+        (names.MOVABLE, "nonsense", "nonsense", ""),  # it was there before the webhook was
+        (names.CHECKPOINTED_AT, None, "1795225831", "'1795225831' is no time: write RFC 3339"),
+        (names.MOVABLE, None, "True", "'True' is neither 'true' nor 'false'"),
+        (names.CHECKPOINT_BY, None, "2026-11-21T01:50:31Z", "only the controller writes this"),
+    ],
+)
+def test_what_a_workload_writes_while_it_runs_may_change_and_must_be_readable(
+    key: str, before: str | None, after: str | None, said: str
+) -> None:
+    verdict = updated(key, before, after, facts())
+    assert verdict.allowed == (not said)
+    assert said in verdict.message

@@ -24,7 +24,7 @@ Lines = Annotated[bool, typer.Option("--json", help="A line of JSON for everythi
 
 
 def _one_line(text: str) -> str:
-    from fairlead.api.hold import REASON_MAX  # with the models of our kinds
+    from fairlead.api.gang import REASON_MAX  # with the models of our kinds
 
     text = text.strip()
     if len(text) > REASON_MAX:

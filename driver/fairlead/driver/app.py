@@ -134,7 +134,6 @@ class Driver:
         self._registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
         self._publisher = Publisher(
             client,
-            driver=names.DRIVER,
             node_name=options.node_name,
             keeping=Keeping(
                 client, node_name=options.node_name, wanted=options.wanted, changed=self._follow_what_is_kept

@@ -2,6 +2,8 @@
 
 A GPU-hour is one whole GPU held for an hour, busy or not; a partition counts as its share of the GPU. What was spent is the
 controller's to count, and what follows from it the engine's. Pure: the time is an argument.
+
+And below which utilisation devices of a queue's gangs count as idle, and what becomes of these gangs then (`Idle`).
 """
 
 import re
@@ -11,10 +13,11 @@ from math import floor
 from typing import Annotated, Literal, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fairlead.api.base import Part
-from fairlead.api.time_zones import TimeZone
+from fairlead.api.gang import Duration
+from fairlead.api.recurrence import ZONE_LENGTH_MAX, checked_zone
 
 WARNINGS_MAX = 8
 GPU_HOURS = r"[0-9]{1,12}(\.[0-9]{1,6})?"
@@ -41,6 +44,11 @@ GpuHours = Annotated[
     Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": f"^{GPU_HOURS}$", "maxLength": 19}),
 ]
 Percentage = Annotated[int, Field(ge=1, le=100)]
+
+
+TimeZone = Annotated[
+    str, AfterValidator(checked_zone), Field(json_schema_extra={"minLength": 1, "maxLength": ZONE_LENGTH_MAX})
+]
 
 
 class Budget(Part):
@@ -92,3 +100,36 @@ def period(per: Per, time_zone: str, now: float) -> Period:
             after = (first + timedelta(days=31)).replace(day=1)
     start, end = (datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() for day in (first, after))
     return Period(start, end)
+
+
+Devices = Literal["All", "Any"]
+Then = Literal["nothing", "warn", "suspendBorrowing", "evict"]
+UTILISATION = "[1-9][0-9]?%"
+
+
+def _utilisation(text: str) -> str:
+    if re.fullmatch(UTILISATION, text) is None:
+        raise ValueError(
+            f"{text[:40]!r} is no utilisation below which devices are idle; write whole percent from 1% to 99%"
+        )
+    return text
+
+
+Utilisation = Annotated[
+    str, AfterValidator(_utilisation), Field(json_schema_extra={"pattern": f"^{UTILISATION}$", "maxLength": 3})
+]
+
+
+class Idle(Part):
+    """When a gang counts as idle, and what then happens."""
+
+    below: Utilisation | None = None
+    """A device whose utilisation is below this for all of the driver's `--idle-window` is idle, such as 10%; absent means the driver's own threshold (`--idle-below`). Of a percentage that is none of the driver's levels (`--idle-levels`) the next lower level counts."""
+    devices: Devices = "All"
+    """Which devices of a gang have to be idle for the gang to be. All: a gang is not idle where one of them is busy or not reported. Any: it is where one is reported idle, so that keeping one busy exempts no gang of several."""
+    for_: Duration = Field(default="1h", alias="for")
+    """How long these devices have to be idle."""
+    grace: Duration = "10m"
+    """How long after the gang was told so that it follows, unless a device is busy again."""
+    then: Then = "warn"
+    """What follows. warn: nothing but the event and the condition. suspendBorrowing: the gang is the first to go where others reclaim or preempt, whatever its min-runtime. evict: it is evicted. nothing: not even told, for a queue below one that says otherwise."""

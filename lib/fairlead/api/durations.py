@@ -1,8 +1,9 @@
-"""Durations as users write them: `1h30m`, `90s`, `2d`. Apart from our kinds, whose models take a third of a second to import."""
+"""Durations as users write them, `1h30m`, `90s`, `2d`, and GPU-hours as text. Apart from our kinds, whose models take a third of a second to import."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 DURATION = r"([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+"
 _DURATION = re.compile(DURATION)
@@ -27,3 +28,10 @@ def written(seconds: float) -> str:
         number, left = divmod(left, round(_SECONDS[unit] * 1000))
         parts += f"{number}{unit}" if number else ""
     return parts or "0s"
+
+
+def hours_text(hours: Fraction) -> str:
+    """Hours in messages and statuses: at most two digits after the point. What is below a limit is not rounded up to it."""
+    cut = int(hours * 100)
+    whole, part = divmod(cut, 100)
+    return f"{whole}.{part:02d}".rstrip("0").rstrip(".")

@@ -11,14 +11,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
 from fairlead.api.bounds import Bounds, read_bounds
-from fairlead.api.budget import Budget
+from fairlead.api.budget import Budget, Idle, TimeZone
 from fairlead.api.durations import duration_s
-from fairlead.api.gang import Duration
-from fairlead.api.hold import Hold
-from fairlead.api.idle import Idle
+from fairlead.api.gang import Duration, Hold
 from fairlead.api.models import Models
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
-from fairlead.api.time_zones import TimeZone
 
 FLAVORS_MAX = 16
 """Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""

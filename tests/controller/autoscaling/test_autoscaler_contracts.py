@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import shapes, visible
 from fairlead.controller.book.book import Book
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -40,14 +40,15 @@ KARPENTER: list[Rule] = [
 AUTOSCALERS = {"cluster-autoscaler": CLUSTER_AUTOSCALER, "Karpenter": KARPENTER}
 
 
+def unscheduled(reason: str, message: str) -> Json:
+    return {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+
+
+REFUSED = unscheduled("Unschedulable", "0/1 nodes are available")
+
+
 def gated_pod(name: str = "train-0") -> Json:
     """As the apiserver has it: with the condition that it gives a pod with a gate."""
-    condition = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "SchedulingGated",
-        "message": visible.GATED_MESSAGE,
-    }
     return {
         "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}"},
         "spec": {
@@ -57,7 +58,7 @@ def gated_pod(name: str = "train-0") -> Json:
             "nodeSelector": {"pool": "gpu"},
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "c"}],
         },
-        "status": {"phase": "Pending", "conditions": [condition]},
+        "status": {"phase": "Pending", "conditions": [unscheduled("SchedulingGated", visible.GATED_MESSAGE)]},
     }
 
 
@@ -66,27 +67,25 @@ def with_condition(pod: Json, condition: Json) -> Json:
     return {**pod, "status": {**pod["status"], "conditions": [*others, condition]}}
 
 
+def shown_pod() -> Json:
+    return with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+
+
 def gang(*pods: Json) -> Gang:
-    spec = msgspec.convert(
-        {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS, "count": 8}}]}},
-        resource.ResourceClaimSpec,
-    )
-    members = tuple(
-        Member(
-            pod=msgspec.convert(each, core.Pod),
-            stage=Stage.GATED,
-            claims=(PodClaim(name="gpu", key=each["metadata"]["uid"], spec=spec),),
-        )
-        for each in pods
-    )
-    return Gang(id=("ml", "train"), size=len(pods), members=members)
+    request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS, "count": 8}}
+    spec = msgspec.convert({"devices": {"requests": [request]}}, resource.ResourceClaimSpec)
+    members = []
+    for each in pods:
+        claim = PodClaim(name="gpu", key=each["metadata"]["uid"], spec=spec)
+        members.append(Member(pod=msgspec.convert(each, core.Pod), stage=Stage.GATED, claims=(claim,)))
+    return Gang(id=("ml", "train"), size=len(pods), members=tuple(members))
 
 
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
 def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is_hidden(autoscaler: str):
     rules = AUTOSCALERS[autoscaler]
     assert broken(rules, gated_pod()), "its reason is SchedulingGated"
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    shown = shown_pod()
     assert broken(rules, shown) == []
     hidden = with_condition(shown, visible.hidden_condition(0.0))
     assert broken(rules, hidden)
@@ -96,25 +95,19 @@ def test_a_gated_pod_is_seen_by_no_autoscaler_before_it_is_shown_nor_after_it_is
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
 def test_a_nominated_pod_is_passed_over_which_is_why_none_that_is_shown_is_nominated(autoscaler: str):
     """`commit.nominated_nodes`."""
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    shown = shown_pod()
     shown["status"]["nominatedNodeName"] = "n0"
     assert broken(AUTOSCALERS[autoscaler], shown)
 
 
 def test_what_is_shown_is_hidden_again_and_never_taken_for_kube_schedulers_word():
-    shown = with_condition(gated_pod(), visible.shown_condition(gang(gated_pod()), DEMAND, 0.0))
+    shown = shown_pod()
     assert visible.to_show(gang(gated_pod()))
     assert not visible.to_hide(gang(gated_pod()))
     assert not visible.to_show(gang(shown))
     assert visible.to_hide(gang(shown))
     assert not tried(msgspec.convert(shown, core.Pod)), "kube-scheduler has not tried it"
-    refused = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/1 nodes are available",
-    }
-    own_word = msgspec.convert(with_condition(gated_pod(), refused), core.Pod)
+    own_word = msgspec.convert(with_condition(gated_pod(), REFUSED), core.Pod)
     assert tried(own_word)
     assert not visible.shown(own_word)
 
@@ -141,18 +134,9 @@ def test_a_placeholder_that_kube_scheduler_could_not_place_is_seen_and_asks_for_
     scaling = FlavorAutoscaling(mode="Placeholder", extended_resource="nvidia.com/gpu", node_selector={"type": "p5"})
     made = shapes.wanted(gang(gated_pod("a"), gated_pod("b")), scaling, namespace=names.NAMESPACE)
     assert len({each["metadata"]["name"] for each in made}) == 2
-    refused = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/1 nodes are available",
-    }
     for each in made:
-        pod = {
-            **each,
-            "spec": {**each["spec"], "priority": -10},
-            "status": {"phase": "Pending", "conditions": [refused]},
-        }
+        spec = {**each["spec"], "priority": -10}
+        pod = {**each, "spec": spec, "status": {"phase": "Pending", "conditions": [REFUSED]}}
         assert broken(AUTOSCALERS[autoscaler], pod) == []
         assert "resourceClaims" not in pod["spec"]
         assert pod["spec"]["containers"][0]["resources"] == {

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import provisioning
 from fairlead.controller.autoscaling.awaited import SAMPLES_MAX, AwaitedNodes
 from fairlead.controller.autoscaling.provisioning import ATTEMPTS_MAX, Seen, next_step, seen, wanted
@@ -116,15 +116,8 @@ WANT = wanted(gang(gated_pod("a"), gated_pod("b")), OBJECT, SCALING)
 
 
 def found(state: provisioning.State, attempt: int = 1, *, at: float = 0.0, name: str = "") -> Seen:
-    return Seen(
-        name=name or WANT.name(attempt),
-        uid="u",
-        gang=WANT.gang,
-        attempt=attempt,
-        state=state,
-        message="Failed: full",
-        at=at,
-    )
+    about: Any = {"uid": "u", "gang": WANT.gang, "message": "Failed: full"}
+    return Seen(name=name or WANT.name(attempt), attempt=attempt, state=state, at=at, **about)
 
 
 @pytest.mark.parametrize(
@@ -153,20 +146,17 @@ def test_each_state_of_a_request_has_its_step(
 @pytest.mark.parametrize(
     ("conditions", "state"),
     [
-        ([], "Pending"),
-        (["Accepted"], "Accepted"),
-        (["Accepted", "Provisioned"], "Provisioned"),
-        (["Accepted", "Failed"], "Failed"),
-        (["Accepted", "Provisioned", "BookingExpired"], "Failed"),
-        (["Accepted", "Provisioned", "CapacityRevoked"], "Failed"),
+        ("", "Pending"),
+        ("Accepted", "Accepted"),
+        ("Accepted Provisioned", "Provisioned"),
+        ("Accepted Failed", "Failed"),
+        ("Accepted Provisioned BookingExpired", "Failed"),
+        ("Accepted Provisioned CapacityRevoked", "Failed"),
     ],
 )
-def test_the_conditions_of_autoscaling_x_k8s_io_are_read(conditions: list[str], state: str):
-    raw = WANT.request(3)
-    raw["status"] = {
-        "conditions": [{"type": each, "status": "True", "reason": "R", "message": "m"} for each in conditions]
-    }
-    read = seen(raw)
+def test_the_conditions_of_autoscaling_x_k8s_io_are_read(conditions: str, state: str):
+    held = [{"type": each, "status": "True", "reason": "R", "message": "m"} for each in conditions.split()]
+    read = seen({**WANT.request(3), "status": {"conditions": held}})
     assert (read.state, read.attempt, read.gang, read.name) == (state, 3, "ml/train", WANT.name(3))
 
 

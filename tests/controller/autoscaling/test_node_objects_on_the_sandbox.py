@@ -1,5 +1,6 @@
 """ProvisioningRequests and placeholder pods on the sandbox: made once, followed, removed; what the cluster lacks is said in the status."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -30,7 +31,7 @@ CRD = {
         ],
     },
 }  # fmt: skip
-RULES = [
+RULES: list[dict[str, Any]] = [
     {
         "apiGroups": ["autoscaling.x-k8s.io"],
         "resources": ["provisioningrequests"],
@@ -85,19 +86,13 @@ async def said(bench: Bench, gang: str, text: str) -> None:
     )
 
 
-async def eventually(bench: Bench, names_of: Any, what: str) -> list[Raw]:
+async def eventually(bench: Bench, holds: Any, what: str) -> list[Raw]:
     found: list[Raw] = []
-
-    async def look() -> bool:
-        nonlocal found
-        found = await requests(bench)
-        return bool(names_of(found))
-
     for _ in range(100):
-        if await look():
+        found = await requests(bench)
+        if holds(found):
             return found
-        with contextlib.suppress(AssertionError):
-            await bench.until(lambda: False, what, timeout_s=0.1)
+        await asyncio.sleep(0.1)
     raise AssertionError(f"{what}: {[each['metadata']['name'] for each in found]}\n{bench.describe()}")
 
 

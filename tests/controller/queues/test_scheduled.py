@@ -13,20 +13,10 @@ from fairlead.engine.types.plan import QueueUse
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.queues import tree
 
-NIGHTS = {
-    "name": "nights",
-    "start": "0 20 * * 1-5",
-    "for": "11h",
-    "timeZone": "Europe/Berlin",
-    "flavors": [{"flavor": "h100", "deserved": 16, "limit": 32}],
-}
-MONDAY = {
-    "name": "monday",
-    "start": "0 22 * * 1",
-    "for": "1h",
-    "timeZone": "Europe/Berlin",
-    "flavors": [{"flavor": "h100", "limit": 8}],
-}
+BERLIN = {"timeZone": "Europe/Berlin"}
+NIGHT = [{"flavor": "h100", "deserved": 16, "limit": 32}]
+NIGHTS = {"name": "nights", "start": "0 20 * * 1-5", "for": "11h", "flavors": NIGHT, **BERLIN}
+MONDAY = {"name": "monday", "start": "0 22 * * 1", "for": "1h", "flavors": [{"flavor": "h100", "limit": 8}], **BERLIN}
 
 
 def at(text: str) -> float:
@@ -34,11 +24,9 @@ def at(text: str) -> float:
 
 
 def queue(*schedule: dict[str, Any], name: str = "red") -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "flavors": [{"flavor": "h100", "deserved": 4, "borrowingLimit": 2}],
-        "schedule": [*schedule],
-    }
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "generation": 1}, "spec": spec}
+    flavors = [{"flavor": "h100", "deserved": 4, "borrowingLimit": 2}]
+    meta = {"name": name, "uid": f"uid-{name}", "generation": 1}
+    return {"metadata": meta, "spec": {"flavors": flavors, "schedule": [*schedule]}}
 
 
 def quota(found: scheduled.Scheduled, name: str = "red") -> tuple[object, ...]:

@@ -15,35 +15,20 @@ from tests.controller.report.series import claim_caches, free_port, scraped, wai
 from tests.support.stated_series import PAGE, counted, stated
 
 QUEUES_N, FLAVORS_N, CLAIMS_N = 50, 4, 4000
+EVICTED = ("Reclaim", "Preempt", "Replace", "Idle", "Move")
+LOOPS = "cycle decision forecast history ledger reconcile recorder report series status task"
 CLOSED: dict[str, tuple[tuple[str, ...], ...]] = {
     "admissions": (("admitted", "failed"),),
     "recoveries": (tuple(step.__name__ for step in get_args(recovery.Step)),),
-    "evictions": (
-        ("Reclaim", "Preempt", "Replace", "Idle", "Move"),
-        ("begun", "evicted", "cancelled", "refused", "failed", "budget_overridden"),
-    ),
-    "reclaimed_devices": (("Reclaim", "Preempt", "Replace", "Idle", "Move"),),
+    "evictions": (EVICTED, ("begun", "evicted", "cancelled", "refused", "failed", "budget_overridden")),
+    "reclaimed_devices": (EVICTED,),
     "forecasts": (("made", "no_memory", "memory", "late", "died"),),
     "forecast_starts": (("true", "false"),),
     "recorded_decisions": (("recorded", "missed"),),
     "moves": (("used", "expired"),),
     "moved_gpu_seconds": (("room", "node"),),
     "node_request_failures": (("Visible", "ProvisioningRequest", "Placeholder"),),
-    "errors": (
-        (
-            "cycle",
-            "decision",
-            "forecast",
-            "history",
-            "ledger",
-            "reconcile",
-            "recorder",
-            "report",
-            "series",
-            "status",
-            "task",
-        ),
-    ),
+    "errors": (tuple(LOOPS.split()),),
 }
 
 

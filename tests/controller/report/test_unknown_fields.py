@@ -5,7 +5,7 @@ from typing import Any
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.report.status_writer import known_fields, merge_patch
-from fairlead.sandbox.apiserver.patches.jsonpatch import apply as applied
+from fairlead.sandbox.apiserver.patches.jsonpatch import merge as applied
 
 Json = dict[str, Any]
 

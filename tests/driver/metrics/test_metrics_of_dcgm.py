@@ -43,31 +43,29 @@ class TestDcgm:
         }
         assert value == 60
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("DCGM_FI_DEV_GPU_UTIL", 90),
-            ("DCGM_FI_DEV_FB_USED", 40 * 1024),
-            ("DCGM_FI_DEV_FB_FREE", 81559 - 40 * 1024),
-            ("DCGM_FI_DEV_SM_CLOCK", 1980),
-            ("DCGM_FI_DEV_MEM_CLOCK", 2619),
-            ("DCGM_FI_DEV_XID_ERRORS", 94),
-            ("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", 5),
-            ("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", 2),
-            ("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", 0),
-            ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", 2),
-            ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 0),
-            ("DCGM_FI_PROF_SM_ACTIVE", 0.85 * 0.9),
-            ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.45),
-            ("DCGM_FI_PROF_DRAM_ACTIVE", 0.36),
-        ],
-    )
-    def test_values_are_in_dcgms_units(self, h100: Node, name: str, value: float) -> None:
+    def test_values_are_in_dcgms_units(self, h100: Node) -> None:
+        expected = {
+            "DCGM_FI_DEV_GPU_UTIL": 90,
+            "DCGM_FI_DEV_FB_USED": 40 * 1024,
+            "DCGM_FI_DEV_FB_FREE": 81559 - 40 * 1024,
+            "DCGM_FI_DEV_SM_CLOCK": 1980,
+            "DCGM_FI_DEV_MEM_CLOCK": 2619,
+            "DCGM_FI_DEV_XID_ERRORS": 94,
+            "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": 5,
+            "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL": 2,
+            "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": 0,
+            "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": 2,
+            "DCGM_FI_DEV_ROW_REMAP_FAILURE": 0,
+            "DCGM_FI_PROF_SM_ACTIVE": 0.85 * 0.9,
+            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.45,
+            "DCGM_FI_PROF_DRAM_ACTIVE": 0.36,
+        }
         h100.backend.faults.loads["gpu-0"] = Load(utilization_percent=90, memory_used_bytes=40 * 2**30)
         h100.backend.faults.memory_errors[0] = MemoryErrors(corrected=5, uncorrected=2)
         h100.backend.faults.xids += [(0, 31), (0, 94)]
         h100.poll()
-        assert [found for _, found in h100.dcgm(name, gpu="0")] == [pytest.approx(value)]
+        found = {name: [value for _, value in h100.dcgm(name, gpu="0")] for name in expected}
+        assert found == {name: [pytest.approx(value)] for name, value in expected.items()}
 
     def test_a_mig_device_is_a_part_of_its_gpu_with_the_pod_that_has_it(self, h100: Node) -> None:
         h100.cut()

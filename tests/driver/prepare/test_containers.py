@@ -258,7 +258,7 @@ class TestWholeDriver:
         data = cluster.path / "plugins/gpu.fairlead.dev"
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             assert (await kubelet.prepare(wanted))[uid].error == ""
-            nest(data / "mps" / uid / "shm", 3_000)
+            nest(data / "mps" / uid / "shm", 300)
         (data / "mps" / uid / "shm" / "stays").write_text("")
         unlink = os.unlink
 

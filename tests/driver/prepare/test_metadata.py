@@ -184,7 +184,7 @@ def test_when_disabled_nothing_is_mounted_and_existing_files_are_still_removed(n
 def test_a_file_that_cannot_be_written_fails_the_claim_which_holds_nothing(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    def full(path: Path, content: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
     driver = node.start()

@@ -26,7 +26,6 @@ class Running:
         self.time = VirtualTime()
         self.publisher = Publisher(
             cast("Client", api),
-            driver="gpu.fairlead.dev",
             node_name="n1",
             keeping=Keeping(
                 cast("Client", api),

@@ -32,7 +32,7 @@ def stolen(name: str, **metadata: Any) -> Json:
 
 def publisher(client: Client) -> Publisher:
     keeping = Keeping(client, node_name="n1", wanted=set(), changed=lambda _found: None)
-    return Publisher(client, driver=names.DRIVER, node_name="n1", keeping=keeping, sync_delay_s=0.1)
+    return Publisher(client, node_name="n1", keeping=keeping, sync_delay_s=0.1)
 
 
 @pytest.mark.parametrize(("name", "finalizers"), [("stolen", []), (MINE, ["example.com/stays"])])

@@ -12,7 +12,7 @@ from fairlead.driver.publish.slices import SliceBody
 from fairlead.driver.publish.sync import Pool, Write
 from fairlead.kube.resource import Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 
-POOL = Pool(driver="gpu.fairlead.dev", name="n1", node_name="n1", node_uid="node-uid")
+POOL = Pool(node_name="n1", node_uid="node-uid")
 TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -25,12 +27,17 @@ def node(status: str = "Unknown", *, taint: str = "") -> core.Node:
     )
 
 
-def said(shown: str, on: core.Node | None, *, elsewhere: str = "") -> PhaseSummary:
-    """Of a gang of four: those `shown` are on n0, those `elsewhere` on a node that is well."""
+def spread(shown: str, elsewhere: str) -> Any:
+    """A gang of four: those `shown` are on n0, those `elsewhere` on n1."""
     pods, held = members(shown, size=4)
     more, more_held = members(elsewhere, size=4, first=len(shown))
     more = [msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name="n1")) for each in more]
-    found = gang(pods + more, held + more_held, [EIGHT])
+    return gang(pods + more, held + more_held, [EIGHT])
+
+
+def said(shown: str, on: core.Node | None, *, elsewhere: str = "") -> PhaseSummary:
+    """What it says while n0 is so, and n1 is well."""
+    found = spread(shown, elsewhere)
     return summarize(found, SchedulingState(lost=lost_nodes(found, {"n0": on, "n1": node("True")}.get)))
 
 
@@ -78,10 +85,7 @@ def test_what_is_being_replaced_is_said_so(on: core.Node | None) -> None:
 def test_when_the_others_give_their_devices_back(
     shown: str, elsewhere: str, timeout: str | None, after_s: float, evicted: bool
 ) -> None:
-    pods, held = members(shown, size=4)
-    more, more_held = members(elsewhere, size=4, first=len(shown))
-    more = [msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, node_name="n1")) for each in more]
-    found = gang(pods + more, held + more_held, [EIGHT])
+    found = spread(shown, elsewhere)
     lost = lost_nodes(found, {"n0": node(), "n1": node("True")}.get)
     bound = read_bounds(QueueSpec.model_validate({"lostNodeTimeout": timeout}), "Queue q").lost_node
     why, until = overdue(found, lost, bound, timestamps.parse(SINCE) + after_s)

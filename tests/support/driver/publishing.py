@@ -89,7 +89,6 @@ class Publishing:
         self._reports = Reports(cast("EventRecorder", self.said), self.metrics, "n1", wanted)
         self.publisher = Publisher(
             client,
-            driver="gpu.fairlead.dev",
             node_name="n1",
             keeping=Keeping(
                 client,

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fairlead.api import names
-from fairlead.api.namespaces import is_exempt
+from fairlead.api.object_names import is_exempt
 from fairlead.bounded import json_text
 from fairlead.cli.health import trials, values
 from fairlead.cli.health.seen import Listed, Seen, Trial, has_gate, legacy_limits, written_s

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from fairlead.api import names
-from fairlead.api.hold import VERB
+from fairlead.api.gang import VERB
 from fairlead.api.texts import line
 from fairlead.cli import reading
 from fairlead.cli.options import LINE, Namespace

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.controller.accounting.units import Measures, Units, unpublished
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.held.leaving import leaving_since
-from fairlead.controller.gangs.membership.gangs import ended_s, gang_id
+from fairlead.controller.gangs.membership.gangs import ended_s, gang_id, starts_s
 from fairlead.controller.watch.allocated_claims import Held
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
@@ -65,7 +65,7 @@ def claim_seen(
     """`capacity_type`: of a node, by name."""
     allocated = AllocatedClaim.of(held.claim)
     usage = usage_of(held.claim)
-    started = [at for pod in held.pods.values() for at in _starts(pod)]
+    started = [at for pod in held.pods.values() for at in starts_s(pod)]
     finished = [ended_s(pod) for pod in held.pods.values() if pod.finished]
     all_finished = bool(finished) and len(finished) == len(held.pods) and all(finished)
     return ClaimSeen(
@@ -138,14 +138,3 @@ def _was_stopped(pod: core.Pod) -> bool:
     """Whether it was deleted before it ended: with what its containers then exited says nothing of its work."""
     since = leaving_since(pod)
     return since is not None and since <= ended_s(pod)
-
-
-def _starts(pod: core.Pod) -> Iterable[float]:
-    for status in pod.status.container_statuses:
-        state = status.state
-        for stamp in (
-            state.running.started_at if state.running is not None else None,
-            state.terminated.started_at if state.terminated is not None else None,
-        ):
-            if stamp:
-                yield timestamps.parse(stamp)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fairlead.api import names
-from fairlead.api.autoscaling import PROVISIONING_CLASS, FlavorAutoscaling
 from fairlead.api.durations import duration_s
+from fairlead.api.flavor import PROVISIONING_CLASS, FlavorAutoscaling
 from fairlead.controller.autoscaling.shapes import NoShapeError, pod_spec, shapes
+from fairlead.controller.gangs.conditions import holding
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.kube import timestamps
 
@@ -131,13 +132,8 @@ class Seen:
 
 def seen(raw: Raw) -> Seen:
     """What its conditions say. A failure counts more than what came before it."""
-    meta = raw["metadata"]
+    meta, status = raw["metadata"], raw.get("status")
     notes = meta.get("annotations") or {}
-    held = {
-        each.get("type"): each
-        for each in (raw.get("status") or {}).get("conditions") or ()
-        if each.get("status") == "True"
-    }
     attempt = notes.get(names.ATTEMPT, "")
     base = {
         "name": meta["name"],
@@ -146,20 +142,13 @@ def seen(raw: Raw) -> Seen:
         "attempt": int(attempt) if attempt.isdigit() and len(attempt) < 6 else 1,
     }
     for kind in ("Failed", "CapacityRevoked", "BookingExpired"):
-        if kind in held:
-            each = held[kind]
+        if (each := holding(status, kind)) is not None:
             text = ": ".join(part for part in (kind, each.get("reason", ""), each.get("message", "")) if part)
-            return Seen(**base, state="Failed", message=text[:512], at=_time(each.get("lastTransitionTime")))
-    if "Provisioned" in held:
-        return Seen(**base, state="Provisioned", message=str(held["Provisioned"].get("message", ""))[:512])
-    return Seen(**base, state="Accepted" if "Accepted" in held else "Pending")
-
-
-def _time(text: Any) -> float:
-    try:
-        return timestamps.parse(text or "")
-    except (ValueError, TypeError):
-        return 0.0
+            at = timestamps.parsed(each.get("lastTransitionTime")) or 0.0
+            return Seen(**base, state="Failed", message=text[:512], at=at)
+    if (each := holding(status, "Provisioned")) is not None:
+        return Seen(**base, state="Provisioned", message=str(each.get("message", ""))[:512])
+    return Seen(**base, state="Pending" if holding(status, "Accepted") is None else "Accepted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

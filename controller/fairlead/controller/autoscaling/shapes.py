@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import PodClaim
 from fairlead.engine.types.pods import PODS, PodNeeds

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from fairlead.api import names
-from fairlead.api.autoscaling import FlavorAutoscaling
+from fairlead.api.flavor import FlavorAutoscaling
 from fairlead.controller.autoscaling import awaited, provisioning, shapes, visible
 from fairlead.controller.autoscaling.shapes import NoShapeError
 from fairlead.controller.book.book import Book

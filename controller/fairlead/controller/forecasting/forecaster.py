@@ -226,29 +226,13 @@ def progress(
 def _annotated(gang: Gang, now: float) -> Progress | None:
     """The latest end that a pod names."""
     texts = (member.pod.metadata.annotations.get(names.EXPECTED_END) for member in gang.released)
-    ends = [end for text in texts if text and (end := _time(text)) is not None]
-    if not ends:
-        return None
-    return Progress(max(ends) - now, now)
+    ends = [end for text in texts if (end := timestamps.parsed(text)) is not None]
+    return Progress(max(ends) - now, now) if ends else None
 
 
 def _of_train_job(gang: Gang, reported: Reported, started: float, now: float) -> Progress | None:
-    found = next(
-        (
-            said
-            for member in gang.released
-            if (said := reported(gang.namespace, member.pod.metadata.labels)) is not None
-        ),
-        None,
-    )
+    said = (reported(gang.namespace, member.pod.metadata.labels) for member in gang.released)
+    found = next(filter(None, said), None)
     if found is None or found.at < started:
         return None
     return Progress(found.left_s, min(found.at, now))  # a clock that is ahead
-
-
-def _time(text: str) -> float | None:
-    """Unix seconds; None for what is no time."""
-    try:
-        return timestamps.parse(text)
-    except ValueError:
-        return None

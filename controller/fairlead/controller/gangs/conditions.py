@@ -11,22 +11,20 @@ from fairlead.kube import timestamps
 MESSAGE_MAX = 4096
 
 
-def condition(kind: str, holds: bool, reason: str, message: str, *, now: float) -> dict[str, Any]:
+def condition(
+    kind: str, holds: bool, reason: str, message: str, *, now: float, before: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """`before`: the conditions so far; the one of this type keeps its transition time while its status is the same."""
+    status = "True" if holds else "False"
+    old = next((each for each in before if each.get("type") == kind), {})
+    same = old.get("status") == status
     return {
         "type": kind,
-        "status": "True" if holds else "False",
+        "status": status,
         "reason": reason,
         "message": plain(message[:MESSAGE_MAX]),
-        "lastTransitionTime": timestamps.seconds(now),
+        "lastTransitionTime": old["lastTransitionTime"] if same else timestamps.seconds(now),
     }
-
-
-def with_transition_time(new: dict[str, Any], before: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """`new`, with the transition time of the condition of its type in `before` if the status is the same."""
-    old = next((each for each in before if each.get("type") == new["type"]), None)
-    if old is not None and old.get("status") == new["status"]:
-        return {**new, "lastTransitionTime": old["lastTransitionTime"]}
-    return new
 
 
 def holding(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any] | None:
@@ -38,7 +36,4 @@ def holding(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any] | 
 def holds_since(raw: Mapping[str, Any] | None, kind: str) -> float | None:
     """Unix seconds, of an object as the API shows it; None where the condition does not hold, or does not say since when."""
     found = holding((raw or {}).get("status"), kind)
-    try:
-        return None if found is None else timestamps.parse(found["lastTransitionTime"])
-    except (KeyError, ValueError, TypeError):
-        return None
+    return None if found is None else timestamps.parsed(found.get("lastTransitionTime"))

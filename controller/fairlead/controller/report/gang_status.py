@@ -11,10 +11,10 @@ from typing import Any
 
 from fairlead.controller.book.shown import NODES_CONDITION, SchedulingState
 from fairlead.controller.gangs.claims.allocations import allocated_at, node_of
-from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
+from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition
 from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEviction
 from fairlead.controller.gangs.held import idleness
-from fairlead.controller.gangs.membership.gangs import Gang, GangId
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, SharedDecision
 from fairlead.controller.gangs.membership.members import Stage
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
@@ -30,7 +30,7 @@ from fairlead.kube import timestamps
 
 NODES_MAX = 1000
 ON_HOLD = Code.ON_HOLD.value
-EVICTION_CONDITIONS = (
+RARE_CONDITIONS = (
     "Evicting",
     "Evicted",
     "Preempting",
@@ -38,9 +38,8 @@ EVICTION_CONDITIONS = (
     idleness.CONDITION,
     NODES_CONDITION,
     ON_HOLD,
+    "SharedWithOtherSystem",
 )
-SHARED_CONDITION = "SharedWithOtherSystem"
-OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS, SHARED_CONDITION})
 
 
 def gang_status(
@@ -87,13 +86,9 @@ def gang_status(
     if admitted:
         status["admittedTime"] = before.get("admittedTime") or timestamps.seconds(_first_allocation(gang) or now)
         status["waitSeconds"] = max(0.0, round(timestamps.parse(status["admittedTime"]) - created, 1))
-    status["conditions"] = [
-        _phase_condition("Admitted", admitted, summary, before, now),
-        _phase_condition("Running", summary.phase == "Running", summary, before, now),
-        *_eviction_conditions(state, before, now, past=None if admitted else past),
-        *_shared_condition(gang, before, now),
-        *_foreign_conditions(before),
-    ]
+    status["conditions"] = _conditions(
+        summary, state, before, now, admitted=admitted, past=None if admitted else past, shared=gang.shared_with
+    )
     if not admitted:
         unchanged = {key: value for key, value in before.items() if key != "waitSeconds"} == status
         status["waitSeconds"] = before.get("waitSeconds", 0.0) if unchanged else max(0.0, round(now - created, 1))
@@ -140,42 +135,42 @@ def _without_pods(
         "ready": 0,
         **{name: list[str]() for name in ("nodes", "placement", "reservedNodes")},
         **dict.fromkeys(("models", "position", "why", "forecast", "nodesAwaited")),
-        "conditions": [
-            _phase_condition("Admitted", False, summary, before, now),
-            _phase_condition("Running", False, summary, before, now),
-            *_eviction_conditions(state, before, now, past=past),
-            *_foreign_conditions(before),
-        ],
+        "conditions": _conditions(summary, state, before, now, past=past),
     }
 
 
-def _phase_condition(
-    kind: str, holds: bool, summary: PhaseSummary, before: Mapping[str, Any], now: float
-) -> dict[str, Any]:
-    new = condition(kind, holds, summary.reason, summary.message, now=now)
-    return with_transition_time(new, before.get("conditions", ()))
-
-
-def _shared_condition(gang: Gang, before: Mapping[str, Any], now: float) -> list[dict[str, Any]]:
-    """Which other queue system decides on its pods, too; none for a gang that never was of two."""
-    old = before.get("conditions", ())
-    shared = gang.shared_with
-    if shared is None and not any(each.get("type") == SHARED_CONDITION for each in old):
-        return []
-    reason, text = ("Over", "no longer") if shared is None else (shared.system.replace("-", ""), shared.text)
-    return [with_transition_time(condition(SHARED_CONDITION, shared is not None, reason, text, now=now), old)]
-
-
-def _foreign_conditions(before: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Conditions of types that are not ours, as they are."""
-    return [each for each in before.get("conditions", ()) if each.get("type") not in tuple(OWN_CONDITIONS)]
-
-
-def _eviction_conditions(
-    state: SchedulingState, before: Mapping[str, Any], now: float, *, past: PastEviction | None
+def _conditions(
+    summary: PhaseSummary,
+    state: SchedulingState,
+    before: Mapping[str, Any],
+    now: float,
+    *,
+    admitted: bool = False,
+    past: PastEviction | None,
+    shared: SharedDecision | None = None,
 ) -> list[dict[str, Any]]:
-    """Conditions that most gangs never have: those that hold, and those in `before` that no longer do."""
-    holding: dict[str, tuple[str, str]] = {}  # reason and message by type
+    """Ours: those that hold, those in `before` that no longer do, and Admitted and Running always. Those of other types stay as they are."""
+    old = before.get("conditions", ())
+    holding = _rarely_held(state, past)
+    if shared is not None:
+        holding["SharedWithOtherSystem"] = (shared.system.replace("-", ""), shared.text)
+    had = {each.get("type") for each in old}
+    said = (summary.reason, summary.message)
+    return [
+        condition("Admitted", admitted, *said, now=now, before=old),
+        condition("Running", summary.phase == "Running", *said, now=now, before=old),
+        *(
+            condition(kind, kind in holding, *holding.get(kind, ("Over", "no longer")), now=now, before=old)
+            for kind in RARE_CONDITIONS
+            if kind in holding or kind in had
+        ),
+        *(each for each in old if each.get("type") not in {"Admitted", "Running", *RARE_CONDITIONS}),
+    ]
+
+
+def _rarely_held(state: SchedulingState, past: PastEviction | None) -> dict[str, tuple[str, str]]:
+    """Reason and message by type, of conditions that most gangs never have."""
+    holding: dict[str, tuple[str, str]] = {}
     if state.eviction is not None:
         holding["Evicting"] = (state.eviction.mark.kind, str(state.eviction))
     if past is not None:
@@ -193,10 +188,4 @@ def _eviction_conditions(
     nodes = state.nodes
     if nodes is not None and nodes.demand.since is not None:
         holding[NODES_CONDITION] = ("NodesAsked" if nodes.demand.state == "Asked" else "NotAskedNow", nodes.text)
-    old = before.get("conditions", ())
-    had = {each.get("type") for each in old}
-    return [
-        with_transition_time(condition(kind, kind in holding, *holding.get(kind, ("Over", "no longer")), now=now), old)
-        for kind in EVICTION_CONDITIONS
-        if kind in holding or kind in had
-    ]
+    return holding

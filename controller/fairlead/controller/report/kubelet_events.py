@@ -11,7 +11,6 @@ Example: a gang of 8 on a node whose driver has not come up: after 3 s kubelet's
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
@@ -68,11 +67,8 @@ def refusal(events: Iterable[core.Event], now: float) -> str:
 
 def _time(event: core.Event) -> float:
     """Unix seconds; 0 where none can be read."""
-    found = 0.0
-    for text in (event.last_timestamp, event.event_time, event.metadata.creation_timestamp):
-        with contextlib.suppress(ValueError):
-            found = max(found, timestamps.parse(text or ""))
-    return found
+    texts_ = (event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
+    return max(timestamps.parsed(text) or 0.0 for text in texts_)
 
 
 class KubeletEvents:

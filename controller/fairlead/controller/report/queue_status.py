@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
 
-from fairlead.api.hours import hours_text
+from fairlead.api.durations import hours_text
 from fairlead.api.queue import FLAVORS_MAX
 from fairlead.api.queues import OPEN
-from fairlead.controller.gangs.conditions import condition, with_transition_time
+from fairlead.controller.gangs.conditions import condition
 from fairlead.controller.spending import BudgetNow
 from fairlead.controller.watch.scheduled import QueueNow
 from fairlead.engine.queues.usage_history import RememberedUsage
@@ -148,7 +148,7 @@ def _with_ready(
     others = [each for each in old if each.get("type") != "Ready"]
     reason = problems[0].reason if problems else "Ready"
     message = "; ".join(problem.message for problem in problems) if problems else fine
-    ready = with_transition_time(condition("Ready", not problems, reason, message, now=now), old)
+    ready = condition("Ready", not problems, reason, message, now=now, before=old)
     return [{**ready, "observedGeneration": generation}, *others]
 
 
@@ -157,9 +157,10 @@ def _with_hold(conditions: list[dict[str, Any]], hold: str, *, generation: int, 
     old = next((each for each in conditions if each.get("type") == ON_HOLD), None)
     if old is None and not hold:
         return conditions
-    new = condition(ON_HOLD, bool(hold), "Held" if hold else "Over", hold or "no longer", now=now)
-    new = {**with_transition_time(new, conditions), "observedGeneration": generation}
-    return [*(each for each in conditions if each.get("type") != ON_HOLD), new]
+    told = ("Held", hold) if hold else ("Over", "no longer")
+    new = condition(ON_HOLD, bool(hold), *told, now=now, before=conditions)
+    others = (each for each in conditions if each.get("type") != ON_HOLD)
+    return [*others, {**new, "observedGeneration": generation}]
 
 
 def plain(value: Amount) -> int | str:
@@ -204,12 +205,12 @@ def with_conditions(
     exhausted = percent is not None and percent >= 100
     low = percent is not None and not exhausted and percent >= min(budget.budget.warn_at, default=100)
     reason = "SpentNotKnown" if percent is None else "Exhausted" if exhausted else "WithinBudget"
+    old, text = before.get("conditions", ()), said(budget)
     own = (
-        condition(EXHAUSTED, exhausted, reason, said(budget), now=now),
-        condition(LOW, low, "Low" if low else reason, said(budget), now=now),
+        condition(EXHAUSTED, exhausted, reason, text, now=now, before=old),
+        condition(LOW, low, "Low" if low else reason, text, now=now, before=old),
     )
-    old = before.get("conditions", ())
-    return [*others, *({**with_transition_time(each, old), "observedGeneration": generation} for each in own)]
+    return [*others, *({**each, "observedGeneration": generation} for each in own)]
 
 
 def said(now: BudgetNow) -> str:

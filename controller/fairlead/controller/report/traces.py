@@ -20,11 +20,10 @@ from fairlead.controller.book.book import Book
 from fairlead.controller.book.gang_state import GangState, Trace
 from fairlead.controller.gangs.evictions import past_evictions
 from fairlead.controller.gangs.evictions.eviction_marks import EvictionMark
-from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s
+from fairlead.controller.gangs.membership.gangs import Gang, GangId, created_s, starts_s
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, Waiting
-from fairlead.kube import timestamps
 from fairlead.kube.timing import Time
 from fairlead.kube.tracing import OFF, Span, Tracing, Value
 
@@ -68,7 +67,10 @@ class GangTraces:
         if not pods or any(each.terminating for each in pods):
             self._end(gang.id, run, now, error="its pods are gone before all of them ran")
         elif all(each.pod.status.phase in STARTED for each in pods):
-            ended_s = max(run.released_s, min(now, _containers_started_s(pods) + SECOND_S))
+            ended_s = max(
+                run.released_s,
+                min(now, max((at for each in pods for at in starts_s(each.pod)), default=0.0) + SECOND_S),
+            )
             self._child(run, "start", run.released_s, ended_s, {"fairlead.pods": len(pods)})
             self._end(gang.id, run, ended_s)
 
@@ -252,17 +254,3 @@ def _links(at: TraceContext, members: tuple[Member, ...]) -> tuple[TraceContext,
         if found is not None and found.trace_id != at.trace_id:
             others.setdefault(found.trace_id, found)
     return tuple(others.values())[:LINKS_MAX]
-
-
-def _containers_started_s(pods: list[Member]) -> float:
-    """When the last container of these pods began to run; 0 where no status says it."""
-    times = [0.0]
-    for each in pods:
-        for status in each.pod.status.container_statuses:
-            state = status.state.running or status.state.terminated
-            if state is not None and state.started_at:
-                try:
-                    times.append(timestamps.parse(state.started_at))
-                except ValueError:
-                    continue
-    return max(times)

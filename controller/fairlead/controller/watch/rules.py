@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
-from fairlead.api.namespaces import is_exempt
+from fairlead.api.object_names import is_exempt
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.conditions import holds_since
 from fairlead.controller.gangs.held import idleness

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-from fairlead.api import autoscaling as api_autoscaling
-from fairlead.api.autoscaling import FlavorAutoscaling
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds
-from fairlead.api.budget import Budget
+from fairlead.api.budget import Budget, Idle
 from fairlead.api.durations import duration_s
-from fairlead.api.flavor import Flavor
-from fairlead.api.idle import Idle
+from fairlead.api.flavor import Flavor, FlavorAutoscaling
+from fairlead.api.flavor import NodeTemplate as ApiNodeTemplate
 from fairlead.api.models import Models
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
@@ -289,7 +287,7 @@ def _flavor(flavor: Flavor) -> FlavorSpec:
     )
 
 
-def _node_template(template: api_autoscaling.NodeTemplate) -> NodeTemplate:
+def _node_template(template: ApiNodeTemplate) -> NodeTemplate:
     return NodeTemplate(
         devices=template.devices,
         labels=tuple(sorted(template.labels.items())),

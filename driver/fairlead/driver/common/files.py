@@ -41,20 +41,20 @@ def write(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True
         _fsync_directory(path.parent)
 
 
-def write_in_place(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+def write_in_place(path: Path, content: bytes) -> None:
     """Write `path` directly and make its directory: for a file that is read only after another file names it.
 
     Raises OSError.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, flags, mode)
+        descriptor = os.open(path, flags, 0o644)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         path.parent.chmod(0o755)
-        descriptor = os.open(path, flags, mode)
+        descriptor = os.open(path, flags, 0o644)
     try:
-        os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, 0o644)
         _write_all(descriptor, content)
     finally:
         os.close(descriptor)

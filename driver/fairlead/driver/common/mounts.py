@@ -30,24 +30,24 @@ def mount_tmpfs(target: Path, *, size_bytes: int, inodes: int, mode: int) -> Non
     _check(_libc().mount(b"tmpfs", os.fsencode(target), b"tmpfs", flags, options), target)
 
 
-def unmount_below(path: Path, *, table: Path = Path("/proc/self/mountinfo")) -> int:
+def unmount_below(path: Path) -> int:
     """Detach every mount at `path` or below it, the innermost first; how many. Raises OSError.
 
     A container that still has one keeps it until it ends.
     """
-    found = mounts_below(path, table=table)
+    found = mounts_below(path)
     for mount in found:
         _check(_libc().umount2(os.fsencode(mount), _DETACH | _UMOUNT_NOFOLLOW), mount)
     return len(found)
 
 
-def mounts_below(path: Path, *, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+def mounts_below(path: Path) -> list[Path]:
     """Where something is mounted, at `path` or below it, the innermost first. Raises OSError.
 
     Source: proc(5), mountinfo.
     """
     own = os.fsencode(path.parent.resolve() / path.name)
-    found = [point for point, _, _ in origins(table) if is_below(point, own)]
+    found = [point for point, _, _ in origins() if is_below(point, own)]
     return [Path(os.fsdecode(point)) for point in reversed(found)]
 
 

@@ -23,10 +23,9 @@ THREADS_MAX = 32
 
 
 class Threads:
-    """Up to `threads_max` threads, started when needed; more work is queued."""
+    """Up to `THREADS_MAX` threads, started when needed; more work is queued."""
 
-    def __init__(self, threads_max: int = THREADS_MAX) -> None:
-        self._threads_max = threads_max
+    def __init__(self) -> None:
         self._guard = threading.Lock()
         self._started = 0
         self._idle = 0  # threads without work
@@ -70,7 +69,7 @@ class Threads:
     def _enqueue(self, main: Callable[[], None]) -> None:
         with self._guard:
             self._pending += 1
-            if self._pending > self._idle and self._started < self._threads_max:
+            if self._pending > self._idle and self._started < THREADS_MAX:
                 self._started += 1
                 self._idle += 1
                 threading.Thread(target=self._serve, name=f"work-{self._started}", daemon=True).start()

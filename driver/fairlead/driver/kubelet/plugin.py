@@ -238,6 +238,8 @@ def _devices(answer: object) -> list[str]:
     return [device.device for device in answer.devices] if isinstance(answer, ClaimRecord) else []
 
 
+# -- what is said of it: traces, and refusals in claims ----------------------------------------------------------------
+
 ERROR_CHARS_MAX = 1_000
 
 
@@ -285,11 +287,10 @@ Key = tuple[str, str, str]
 class Refusals:
     """`note` says what became of a prepare, `run` writes it. `fetch` reads a claim; `pool` is the node's."""
 
-    def __init__(self, client: Client, *, fetch: Fetch, pool: str, wall: Clock = time.time) -> None:
+    def __init__(self, client: Client, *, fetch: Fetch, pool: str) -> None:
         self._client = client
         self._fetch = fetch
         self._pool = pool
-        self._wall = wall
         self._refused: dict[Key, str] = {}  # as it is written, or will be
         self._due: dict[Key, str] = {}
         self._wake = asyncio.Event()
@@ -324,7 +325,7 @@ class Refusals:
                 claim = await self._fetch(namespace, name)
                 if claim.metadata.uid != uid:
                     return
-                said = prepare_refusals.conditions(problem, self._wall())
+                said = prepare_refusals.conditions(problem, time.time())
                 devices = prepare_refusals.entries(claim, conditions=said, pool=self._pool)
             body = {"metadata": {"name": name, "namespace": namespace, "uid": uid}, "status": {"devices": devices}}
             await self._client.patch(

@@ -139,6 +139,8 @@ def _decode(content: bytes) -> tuple[str, ClaimRecord]:
         raise ValueError(f"record (schema {header.schema}, this driver writes {SCHEMA}): {error}") from error
 
 
+# -- CDI files ---------------------------------------------------------------------------------------------------------
+
 CDI_BYTES_MAX: Final = 16 * 1024 * 1024
 _PREFIX: Final = f"k8s.{names.DRIVER}-claim_"
 

@@ -130,6 +130,8 @@ def _by_request(record: ClaimRecord) -> dict[str, list[DeviceRecord]]:
     return found
 
 
+# -- the topology file for NCCL ----------------------------------------------------------------------------------------
+
 TOPOLOGY_VERSION: Final = "1"
 CONTAINER_FILE: Final = "/var/run/fairlead/nccl-topology.xml"
 _GPU_CLASS: Final = "0x030200"

@@ -219,6 +219,8 @@ class Daemons:
         return True
 
 
+# -- what is said to a daemon ------------------------------------------------------------------------------------------
+
 OUTPUT_BYTES_MAX = 64 * 1024
 
 

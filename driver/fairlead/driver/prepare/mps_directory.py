@@ -182,6 +182,8 @@ def _processes_with_open(path: Path) -> list[int]:
     return sorted(found)
 
 
+# -- what is removed ---------------------------------------------------------------------------------------------------
+
 FIRST_ATTEMPT_S = 0.5
 _ASIDE = re.compile(r"\.(?P<uid>.+)\.[0-9a-f]{8}\.removing")
 

@@ -198,6 +198,8 @@ def valid_uid(uid: str) -> bool:
     return _UID.fullmatch(uid) is not None
 
 
+# -- shares ------------------------------------------------------------------------------------------------------------
+
 _MIB = 1024 * 1024
 
 Capacities = Mapping[str, Mapping[str, int]]

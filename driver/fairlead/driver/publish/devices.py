@@ -227,6 +227,8 @@ def _tainted(taints: tuple[DeviceTaint, ...]) -> tuple[DeviceTaint, ...]:
     return tuple(sorted(taints, key=lambda taint: (order.get(taint.effect, 2), taint.key, taint.value))[:TAINTS_MAX])
 
 
+# -- devices of claims that are gone -----------------------------------------------------------------------------------
+
 TAINT = DeviceTaint(key=api.RELEASING, effect="NoSchedule")
 
 Span = tuple[int, int] | None
@@ -252,6 +254,9 @@ def _overlaps(gpu: Gpu, device: str, held: frozenset[Span]) -> bool:
     if covered is None:
         return True
     return any(span is not None and not set(covered).isdisjoint(range(span[0], sum(span))) for span in held)
+
+
+# -- which GPUs --------------------------------------------------------------------------------------------------------
 
 
 class KnownGpus:

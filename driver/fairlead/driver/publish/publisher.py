@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
+from fairlead.api import names
 from fairlead.api.withheld import Group
 from fairlead.driver.publish import keeping, sync
 from fairlead.driver.publish.keeping import SLICES, Keeping
@@ -38,14 +39,13 @@ class OverlapError(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Publisher:
-    """The slices of one driver on one node. `publish` sets what they should be, `run` syncs until it is cancelled.
+    """The driver's slices of one node. `publish` sets what they should be, `run` syncs until it is cancelled.
 
     `on_write` is called with verb and result of each write.
     """
 
     client: Client
     _: dataclasses.KW_ONLY
-    driver: str
     node_name: str
     keeping: Keeping
     sync_delay_s: float = 2.0
@@ -72,7 +72,7 @@ class Publisher:
         self._wake = asyncio.Event()
         self._delayed_wake: asyncio.Task[None] | None = None
         self._stored: Informer[Raw] = Informer(
-            self.client, SLICES, fields=f"spec.driver={self.driver},spec.nodeName={self.node_name}", sleep=self.sleep
+            self.client, SLICES, fields=f"spec.driver={names.DRIVER},spec.nodeName={self.node_name}", sleep=self.sleep
         )
 
     def publish(self, slices: Sequence[SliceBody], notes: Annotations | None = None) -> None:
@@ -171,7 +171,7 @@ class Publisher:
         )
 
     def _pool(self, node_uid: str = "") -> Pool:
-        return Pool(driver=self.driver, name=self.node_name, node_name=self.node_name, node_uid=node_uid)
+        return Pool(node_name=self.node_name, node_uid=node_uid)
 
     async def _write(self, write: Write, desired: Sequence[SliceBody]) -> frozenset[Group]:
         """What the stored slice lost of what is published by it."""

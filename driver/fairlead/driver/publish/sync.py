@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from fairlead.api import names
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube import releases
 from fairlead.kube.quantity import Quantity
@@ -36,10 +37,8 @@ GENERATION_MAX = 2**63 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """The pool of one node: named as the node, its slices owned by the Node."""
+    """The driver's pool of one node: named as the node, its slices owned by the Node."""
 
-    driver: str
-    name: str
     node_name: str
     node_uid: str
 
@@ -145,7 +144,7 @@ def overlapping(body: Raw) -> bool:
 def annotations_of(pool: Pool, existing: Iterable[Raw]) -> Mapping[str, str]:
     """The annotations of the first slice, the newest of them; none where there is no such slice."""
     stored = [each for each in existing if each["metadata"].get("name")]
-    current, _ = _match(pool, 1 + max((_index(pool, each) or 0 for each in stored), default=0), stored)
+    current, _ = _match(pool, 1 + max((_index(each) or 0 for each in stored), default=0), stored)
     found: Mapping[str, str] = current[0]["metadata"].get("annotations") or {} if 0 in current else {}
     return found
 
@@ -178,13 +177,8 @@ _KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(Resourc
 
 def to_json(body: SliceBody) -> Raw:
     """A slice's devices and counters as JSON of the API."""
-    made: Raw = {}
-    if body.devices:
-        made["devices"] = msgspec.to_builtins(body.devices)
-    if body.shared_counters:
-        made["sharedCounters"] = msgspec.to_builtins(body.shared_counters)
-    listed: Raw = _tuples_to_lists(made)
-    return listed
+    parts = {"devices": body.devices, "sharedCounters": body.shared_counters}
+    return {key: msgspec.json.decode(msgspec.json.encode(part)) for key, part in parts.items() if part}
 
 
 def body_in(spec: Mapping[str, Any]) -> Raw:
@@ -201,9 +195,9 @@ def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, R
             if slice_["metadata"].get("finalizers"):
                 obsolete.append(slice_)  # they are not the driver's, and nothing else would take them off
             continue
-        index = _index(pool, slice_)
+        index = _index(slice_)
         known = index is not None and index < count and index not in current
-        mine = slice_["spec"]["pool"].get("name") == pool.name and slice_["spec"].get("nodeName") == pool.node_name
+        mine = slice_["spec"]["pool"].get("name") == pool.node_name and slice_["spec"].get("nodeName") == pool.node_name
         if index is not None and known and mine:
             current[index] = slice_
         else:
@@ -215,8 +209,8 @@ def _generation(slice_: Raw) -> int:
     return int(slice_["spec"]["pool"].get("generation", 0))
 
 
-def _index(pool: Pool, slice_: Raw) -> int | None:
-    prefix = re.match(rf"([0-9a-f]{{5,}})-{re.escape(pool.driver)}-", slice_["metadata"].get("name", ""))
+def _index(slice_: Raw) -> int | None:
+    prefix = re.match(rf"([0-9a-f]{{5,}})-{re.escape(names.DRIVER)}-", slice_["metadata"].get("name", ""))
     return int(prefix[1], 16) if prefix else None
 
 
@@ -226,7 +220,7 @@ def _new(pool: Pool, bodies: Sequence[Raw], index: int, generation: int) -> Raw:
         "kind": "ResourceSlice",
         "metadata": {
             # The index comes first, in hexadecimal of fixed width: the scheduler searches a pool in the order of names.
-            "generateName": f"{index:05x}-{pool.driver}-{pool.node_name}-",
+            "generateName": f"{index:05x}-{names.DRIVER}-{pool.node_name}-",
             "ownerReferences": [
                 {
                     "apiVersion": "v1",
@@ -249,10 +243,10 @@ def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, bef
     later = {name: value for name, value in stored.items() if name not in _KNOWN}
     return {
         **later,
-        "driver": pool.driver,
+        "driver": names.DRIVER,
         "pool": {
             **stored.get("pool", {}),
-            "name": pool.name,
+            "name": pool.node_name,
             "generation": generation,
             "resourceSliceCount": len(bodies),
         },
@@ -305,14 +299,6 @@ def _clean(value: Any) -> Any:
         return {key: item for key, item in cleaned.items() if item not in (None, "", [], {})}
     if isinstance(value, list):
         return [_clean(item) for item in value]
-    return value
-
-
-def _tuples_to_lists(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples_to_lists(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_tuples_to_lists(item) for item in value]
     return value
 
 

@@ -129,9 +129,8 @@ class _Held:
 class Sampler:
     """The devices of this node's prepared claims. `observe` takes one poll, or a part of one; admin access counts for none."""
 
-    def __init__(self, settings: Settings | None = None, *, driver: str = names.DRIVER) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings or Settings()
-        self._driver = driver
         self._claims: dict[str, dict[DeviceId, _Held]] = {}
 
     def observe(
@@ -149,7 +148,7 @@ class Sampler:
                 reading = _reading(by_uuid, device)
                 if device.admin or reading is None:
                     continue
-                key = DeviceId(self._driver, device.pool, device.device, device.share_id)
+                key = DeviceId(names.DRIVER, device.pool, device.device, device.share_id)
                 found = held.setdefault(key, _Held(track=begun(at_s)))
                 found.shared = found.shared or device.share_id is not None or users[device.uuid] > 1
                 if found.track.sampled and found.track.last_s == at_s:
@@ -228,6 +227,8 @@ def _limits(inventory: Inventory, record: ClaimRecord, device: DeviceRecord, kno
     profiles = (each.memory_bytes for each in gpu.mig_profiles if each.id == device.mig.profile_id)
     return dataclasses.replace(found, memory_bytes=next(profiles, None))
 
+
+# -- when it is written ------------------------------------------------------------------------------------------------
 
 Usages = Mapping[DeviceId, DeviceUsage]
 

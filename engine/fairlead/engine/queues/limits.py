@@ -21,7 +21,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from fairlead.api.hours import hours_text
+from fairlead.api.durations import hours_text
 from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, Hold, RunningGang

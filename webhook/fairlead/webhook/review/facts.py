@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from fairlead.api import foreign, names
 from fairlead.api.derived import Source
 from fairlead.api.flavor import Flavor
-from fairlead.api.namespaces import is_exempt
-from fairlead.api.object_names import is_dns_subdomain
+from fairlead.api.object_names import is_dns_subdomain, is_exempt
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec

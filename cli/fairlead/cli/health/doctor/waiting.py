@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from fairlead.api import names
-from fairlead.api.namespaces import is_exempt
+from fairlead.api.object_names import is_exempt
 from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fairlead.api.hold import REASON_MAX, USER_MAX, Hold
+from fairlead.api.gang import REASON_MAX, USER_MAX, Hold
 from fairlead.engine.queues.limits import Found
 from fairlead.engine.types import gangs as engine
 

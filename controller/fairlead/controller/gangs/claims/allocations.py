@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from fairlead.api import names
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims.claims import created_here
+from fairlead.controller.gangs.membership.gangs import created_s
 from fairlead.controller.gangs.membership.members import Member
 from fairlead.engine.types.values import PodRef
 from fairlead.kube import core, resource, timestamps
@@ -60,7 +61,7 @@ def allocated_at(claim: resource.ResourceClaim, pods: Iterable[core.Pod]) -> flo
     if claim.status.allocation is None:
         return 0.0
     known = known_allocation_time(claim, pods)
-    return _created(claim) if known is None else known
+    return created_s(claim) if known is None else known
 
 
 def known_allocation_time(claim: resource.ResourceClaim, pods: Iterable[core.Pod]) -> float | None:
@@ -71,8 +72,8 @@ def known_allocation_time(claim: resource.ResourceClaim, pods: Iterable[core.Pod
     if allocation.allocation_timestamp:
         return timestamps.parse(allocation.allocation_timestamp)
     if created_here(claim) and names.AWAITING_NODES not in claim.metadata.annotations:
-        return _created(claim)
-    return min((at for pod in pods if (at := _released(pod, _created(claim))) is not None), default=None)
+        return created_s(claim)
+    return min((at for pod in pods if (at := _released(pod, created_s(claim))) is not None), default=None)
 
 
 def allocation_times(members: Iterable[Member]) -> Mapping[str, float]:
@@ -88,17 +89,8 @@ def allocation_times(members: Iterable[Member]) -> Mapping[str, float]:
 
 def _released(pod: core.Pod, created: float) -> float | None:
     """When the pod says that it was released, not before `created` nor after its own start."""
-    text = pod.metadata.annotations.get(names.RELEASED_AT)
-    if text is None:
-        return None
-    try:
-        at = timestamps.parse(text)
-    except ValueError:
+    at = timestamps.parsed(pod.metadata.annotations.get(names.RELEASED_AT))
+    if at is None:
         return None
     started = timestamps.parse(pod.status.start_time) if pod.status.start_time else at
     return max(created, min(at, started))
-
-
-def _created(claim: resource.ResourceClaim) -> float:
-    created = claim.metadata.creation_timestamp
-    return timestamps.parse(created) if created else 0.0

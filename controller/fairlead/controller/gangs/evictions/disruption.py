@@ -80,7 +80,7 @@ def times_in_window(spec: Mapping[str, Any], times: Iterable[str], *, now: float
     if not budget:
         return ()
     since = now - _window_s(spec)
-    return tuple(sorted(time for time in times if _unix_s(time) > since))[-EVICTIONS_MAX:]
+    return tuple(sorted(time for time in times if (timestamps.parsed(time) or 0.0) > since))[-EVICTIONS_MAX:]
 
 
 def evictions_left(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> int | None:
@@ -99,10 +99,3 @@ def next_refill(spec: Mapping[str, Any], times: Iterable[str], *, now: float) ->
 
 def _window_s(spec: Mapping[str, Any]) -> float:
     return duration_s(spec["disruptionBudget"].get("window") or "1h")
-
-
-def _unix_s(text: str) -> float:
-    try:
-        return timestamps.parse(text)
-    except ValueError:
-        return 0.0

@@ -15,7 +15,7 @@ from typing import Final
 from fairlead.api import names
 from fairlead.api.drivers import DRIVERS
 from fairlead.controller.gangs.claims.allocations import held_claims, results
-from fairlead.controller.gangs.membership.gangs import Gang
+from fairlead.controller.gangs.membership.gangs import Gang, created_s
 from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy
 from fairlead.kube import resource, timestamps
@@ -65,13 +65,11 @@ def idle_span(gang: Gang, policy: IdlePolicy, noticed: float | None, now: float)
         return None
     spans: list[tuple[float, float]] = []  # since when, and until when that is known
     for claim in held_claims(gang.members).values():
-        created = claim.metadata.creation_timestamp
-        earliest = timestamps.parse(created) if created else 0.0
         for usage in _usages(claim):
             known = usage is not None and usage.sampled_at_s <= now + AHEAD_MAX_S
             since_s = idle_since(usage, policy.below_percent) if usage is not None and known else None
             if usage is not None and since_s is not None:
-                spans.append((max(since_s, earliest), usage.sampled_at_s + FRESH_S))
+                spans.append((max(since_s, created_s(claim)), usage.sampled_at_s + FRESH_S))
             elif policy.devices == "All":
                 return None
     if policy.devices == "Any":

@@ -5,7 +5,7 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from fairlead.api.models import Models
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.controller.gangs.membership.jobs import JobPods, members_done, ranks
 from fairlead.controller.gangs.membership.members import GangProblem, Member, Stage
-from fairlead.kube import core, timestamps
+from fairlead.kube import core, resource, timestamps
 
 GangId = tuple[str, str]  # namespace, name
 
@@ -178,9 +178,17 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
     return spec
 
 
-def created_s(pod: core.Pod) -> float:
-    stamp = pod.metadata.creation_timestamp
+def created_s(of: core.Pod | resource.ResourceClaim) -> float:
+    stamp = of.metadata.creation_timestamp
     return timestamps.parse(stamp) if stamp else 0.0
+
+
+def starts_s(pod: core.Pod) -> Iterator[float]:
+    """Unix seconds at which those of its containers began that have begun."""
+    for status in pod.status.container_statuses:
+        begun = status.state.running or status.state.terminated
+        if begun is not None and (at := timestamps.parsed(begun.started_at)) is not None:
+            yield at
 
 
 def ended_s(pod: core.Pod) -> float:
