@@ -289,3 +289,15 @@ async def test_handlers_get_the_whole_object_though_less_of_it_is_stored(source,
         assert [found.spec.node_name for found in informer.all()] == [""]
     assert seen[:3] == [("ADDED", "n1"), ("ADDED", "n1"), ("MODIFIED", "n2")]
     assert seen[3][0] == "DELETED"
+
+
+async def test_a_watch_cut_off_in_the_middle_is_resumed_after_a_short_wait(informer, source, time):
+    async with running(informer) as changes:
+        source.say("ADDED", pod("a", 11))
+        source.stream.put_nowait(errors.Unreachable("reset by peer"))
+        await settle()
+        await time.advance(1)
+        source.say("ADDED", pod("b", 12))
+        await settle()
+        assert source.watched_from == ["10", "11"]
+        assert [change[1] for change in changes] == ["ml/a", "ml/b"]

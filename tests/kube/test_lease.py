@@ -208,3 +208,12 @@ async def test_a_lease_that_was_not_held_for_a_moment_ends_its_term_and_is_given
     await waiting
     assert (leases.holder, second.transitions) == ("two", 1)
     await second.release()
+
+
+async def test_a_deleted_lease_is_lost(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    leases.lease = None
+    await time.advance(3)
+    assert first.lost.is_set()
+    await first.release()

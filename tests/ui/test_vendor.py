@@ -31,7 +31,7 @@ def test_nothing_is_vendored_that_the_lock_does_not_name_and_pages_load_nothing_
 
 
 async def test_a_page_and_all_that_it_loads_is_less_than_100_kb():
-    async with ui.pages(ui.a_cluster(500, waiting=5000)) as reader:
+    async with ui.pages(ui.a_cluster(500, waiting=200)) as reader:
         for path in ("/", "/?node=node-004", "/queues", "/gangs", "/gangs/team-0/wait-00000"):
             _, _, page = await reader.get(path)
             loaded = re.findall(r'(?:src|href)="(/(?:style\.css|icon\.svg|vendor/[^"?]+)[^"]*)"', page)

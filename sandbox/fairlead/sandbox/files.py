@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,6 +27,21 @@ def find(folder: str) -> Path:
 def table(module: str, name: str) -> Any:
     """The YAML file `name` beside `module`, a `__file__`."""
     return yaml.load(Path(module).with_name(name).read_text(), Loader=yaml.CSafeLoader)
+
+
+def kubeconfig(url: str, ca_pem: bytes, user: str, token: str) -> str:
+    """A kubeconfig with which any client, kubectl too, talks to a sandbox as `user`."""
+    name = "fairlead-sandbox"
+    cluster = {"server": url, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+        "current-context": name,
+    }
+    return str(yaml.dump(config, Dumper=yaml.CSafeDumper, sort_keys=False))
 
 
 def here(path: str | PurePosixPath, host_paths: Mapping[str, Path]) -> Path:

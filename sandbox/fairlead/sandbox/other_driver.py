@@ -187,7 +187,7 @@ class _Registration(RegistrationService):
 
 Json = dict[str, Any]
 _OURS: Final = frozenset(
-    {
+    [
         "nvlinkDomain",
         "nvlinkLinks",
         "nvlinkVersion",
@@ -196,7 +196,7 @@ _OURS: Final = frozenset(
         "migCapable",
         "parentIndex",
         "resourceName",
-    }
+    ]
 )
 _CLASSES: Final = (("gpu.nvidia.com", "gpu"), ("mig.nvidia.com", "mig"))
 
@@ -228,23 +228,12 @@ def _partition(islands: Iterable[Sequence[Json]], size: int, name: str) -> None:
 
 def classes() -> list[Json]:
     """The DeviceClasses that NVIDIA's chart installs, as far as pods use them."""
-    return [
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": name},
-            "spec": {
-                "selectors": [
-                    {
-                        "cel": {
-                            "expression": f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == '{kind}'"
-                        }
-                    }
-                ]
-            },
-        }
-        for name, kind in _CLASSES
-    ]
+    found = []
+    for name, kind in _CLASSES:
+        expression = f"device.driver == '{NVIDIA}' && device.attributes['{NVIDIA}'].type == '{kind}'"
+        head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}}
+        found.append(head | {"spec": {"selectors": [{"cel": {"expression": expression}}]}})
+    return found
 
 
 def for_driver(text: str, driver: str, *, gpus: int) -> str:

@@ -49,6 +49,7 @@ def test_the_part_that_is_known_is_in_whole_seconds_and_what_is_missing_is_said(
         "the figures are of that part alone"
     )
     assert known_part(whole, (0, day("2026-03-01"))).missing == ""
+    assert known_part(whole, (0, day("2026-01-20"))).window == Window(day("2026-01-01"), day("2026-01-20"))
 
 
 @given(st.integers(0, 4 * 10**15), st.integers(1, 40 * DAY_US))

@@ -53,7 +53,7 @@ def distinct(life: list[Interval]) -> list[Interval]:
     ]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(lives().map(distinct), st.lists(ASKED, min_size=1, max_size=4))
 def test_a_bill_from_the_store_is_the_naive_one(life: list[Interval], questions: list[Asked]) -> None:
     with TemporaryDirectory() as directory:

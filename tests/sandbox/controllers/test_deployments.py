@@ -196,3 +196,29 @@ def pod(name: str, node: str = "n1", *, ready: bool = True, age_s: float = 10.0,
 def test_which_pod_goes_when_a_set_shrinks(first: Obj, second: Obj) -> None:
     shrunk = {"metadata": {"name": "s", "namespace": "ml", "uid": "s"}, "spec": {"replicas": 1}}
     assert replica_sets.set_work(shrunk, [second, first]).deletes == ("x",)
+
+
+def test_a_template_whose_pods_do_not_get_ready_stops_there_and_is_told_after_its_deadline() -> None:
+    world = World(deployment(4, progressDeadlineSeconds=60), ready=lambda image: image == "a")
+    world.settle()
+    world.roll(image="b")
+    world.settle()
+    assert world.images() == ["a"] * 3 + ["b"] * 2
+    assert is_true(world.deployment, "Available")
+    world.now_s += 61
+    world.settle()
+    found = condition(world.deployment, "Progressing")
+    assert found is not None
+    assert (found["status"], found["reason"]) == ("False", "ProgressDeadlineExceeded")
+    world.roll(image="a")
+    world.settle()
+    assert world.images() == ["a"] * 4
+
+
+def test_recreate_waits_for_the_last_old_pod() -> None:
+    world = World(deployment(2, strategy={"type": "Recreate"}))
+    world.settle()
+    world.roll(image="b")
+    world.settle()
+    assert world.images() == ["b"] * 2
+    assert (world.most, world.least) == (2, 0)

@@ -268,3 +268,39 @@ def test_a_terminating_pod_is_replaced_at_once_or_when_it_has_ended(policy: str)
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7"])
 def test_completed_indexes_are_written_as_kubernetes_writes_them(text: str) -> None:
     assert job_pods.format_indexes(job_pods.parse_indexes(text)) == text
+
+
+def test_a_deadline_fails_the_job() -> None:
+    made = world(activeDeadlineSeconds=10)
+    assert made.settle().again_after_s == pytest.approx(10)
+    made.now_s += 11
+    made.settle()
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "DeadlineExceeded"
+
+
+def test_an_index_waits_for_its_own_failures_only_and_fails_after_its_limit() -> None:
+    made = world(completionMode="Indexed", parallelism=2, completions=2, backoffLimit=99, backoffLimitPerIndex=1)
+    for wait_s in (10, None):
+        (victim,) = (name for name in made.running if job_pods.index_of(made.pods[name]) == 1)
+        made.end("Failed", victim)
+        assert made.settle().again_after_s == wait_s
+        made.now_s += 10
+        made.settle()
+    assert status_of(made.job)["failedIndexes"] == "1"
+    assert status_of(made.job)["failed"] == 2
+    made.end("Succeeded")
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "FailedIndexes"
+
+
+def test_pods_that_the_job_itself_stops_are_no_failures() -> None:
+    made = world(parallelism=4, completions=8, backoffLimit=0)
+    made.job["spec"]["parallelism"] = 2
+    made.settle()
+    made.job["spec"]["suspend"] = True
+    made.settle()
+    made.job["spec"]["suspend"] = False
+    made.settle()
+    assert len(made.running) == 2
+    assert status_of(made.job).get("failed", 0) == 0

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.ui.reading.live import FRESH_S
 from tests.support import ui
-from tests.support.browser import PHONE, WIDE, tab
+from tests.support.browser import PHONE, tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -27,10 +27,9 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("width", [WIDE, PHONE])
 @pytest.mark.parametrize("state", STATES)
-async def test_what_is_the_matter_can_be_read_by_everybody(chromium, state, width):
-    async with ui.reader(ui.source(STATES[state]())) as served, tab(chromium, served.address, width=width) as seen:
+async def test_what_is_the_matter_can_be_read_by_everybody(chromium, state):
+    async with ui.reader(ui.source(STATES[state]())) as served, tab(chromium, served.address, width=PHONE) as seen:
         for path in PAGES:
             assert await seen.open(path) in {200, 403}
             assert await seen.faults() == [], path

@@ -17,16 +17,8 @@ from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.wire.exchange import JSON, Request, Response, json_response, text_response
 from fairlead.sandbox.release import Release
 
-_CUSTOM_VERBS = (
-    "delete",
-    "deletecollection",
-    "get",
-    "list",
-    "patch",
-    "create",
-    "update",
-    "watch",
-)  # apiextensions' order
+# In apiextensions' order.
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 
 
 def version(release: Release) -> Json:

@@ -7,7 +7,6 @@ TLS handshake was under way nor one whose client is silent.
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Self
 
-import yaml
 from aiohttp import web
 
 from fairlead.kube.releases import Minor
+from fairlead.sandbox import files
 from fairlead.sandbox.apiserver import assembly, statuses
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.faults import Faults
@@ -33,7 +32,6 @@ from fairlead.sandbox.release import NEWEST, Release, as_release
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0
 _BACKLOG = 128
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # a tenth of the time, where PyYAML was built with libyaml
 _TOO_LARGE = Response(
     413,
     encode(
@@ -162,17 +160,7 @@ class ApiServer:
         self, user: str = ADMIN, *, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None
     ) -> str:
         """A kubeconfig (YAML) with which any client, kubectl too, talks to this server as `user`."""
-        name = "fairlead-sandbox"
-        cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca_pem).decode()}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": name, "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self.token(user, groups=groups, extra=extra)}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
-            "current-context": name,
-        }
-        return str(yaml.dump(config, Dumper=_DUMPER, sort_keys=False))
+        return files.kubeconfig(self.url, self.ca_pem, user, self.token(user, groups=groups, extra=extra))
 
     # -- the rim
     async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:

@@ -19,19 +19,23 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
-from fairlead.kube.timestamps import parse
+from fairlead.kube.timestamps import parse, seconds
 from fairlead.sandbox.node_fit import tolerates
 from fairlead.sandbox.objects import (
+    TERMINAL_PHASES,
     Obj,
     is_deleting,
     key_of,
     name_of,
     namespace_of,
+    phase_of,
     reserved_for,
     results_of,
     spec_of,
     uid_of,
 )
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, order=True)
@@ -103,10 +107,23 @@ def _tolerated_s(toleration: Mapping[str, Any]) -> float | None:
     return None if seconds is None else max(0.0, float(seconds))
 
 
-log = logging.getLogger(__name__)
-
 # Changes come in bursts (a driver rewrites all slices of a pool): one pass per burst.
 BATCH_S = 0.05
+
+
+async def disrupt(client: Client, pod: Obj, reason: str, message: str, *, now_s: float, force: bool = False) -> None:
+    """Say in a pod's status why it goes, and delete it; by force it has failed and is gone at once."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    status: Obj = {"conditions": [condition | {"lastTransitionTime": seconds(now_s)}]}
+    if force and phase_of(pod) not in TERMINAL_PHASES:
+        status["phase"] = "Failed"
+    name, namespace, uid = name_of(pod), namespace_of(pod), uid_of(pod)
+    body = {"metadata": {"uid": uid}, "status": status}
+    try:
+        await client.patch(raw(PODS), name, body, namespace=namespace, kind=Patch.STRATEGIC, subresource="status")
+        await client.delete(raw(PODS), name, namespace, uid=uid, grace_period_s=0 if force else None)
+    except (errors.NotFound, errors.Conflict):
+        log.debug("pod %s: deleted or recreated meanwhile", key_of(pod))
 
 
 class TaintEviction:
@@ -155,28 +172,12 @@ class TaintEviction:
         return next_s
 
     async def _evict(self, pod: Raw, eviction: Eviction) -> None:
-        condition: dict[str, Any] = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "DeletionByDeviceTaintManager",
-            "message": f"Device Taint manager: deleting due to NoExecute taint {eviction.taint} on {eviction.device}",
-        }
-        namespace, name = namespace_of(pod), name_of(pod)
-        log.info("evicting pod %s/%s: taint %s on %s", namespace, name, eviction.taint, eviction.device)
+        message = f"Device Taint manager: deleting due to NoExecute taint {eviction.taint} on {eviction.device}"
+        log.info("evicting pod %s: taint %s on %s", key_of(pod), eviction.taint, eviction.device)
         try:
-            await self._client.patch(
-                raw(PODS),
-                name,
-                {"status": {"conditions": [condition]}},
-                namespace=namespace,
-                kind=Patch.STRATEGIC,
-                subresource="status",
-            )
-            await self._client.delete(PODS, name, namespace, uid=uid_of(pod))
-        except (errors.NotFound, errors.Conflict):
-            return
+            await disrupt(self._client, pod, "DeletionByDeviceTaintManager", message, now_s=self._clock())
         except errors.ApiError as error:
-            log.warning("pod %s/%s: %s; trying again", namespace, name, error)
+            log.warning("pod %s: %s; trying again", key_of(pod), error)
             self._changed.set()
 
     async def _wait(self, wait_s: float | None) -> None:

@@ -79,37 +79,26 @@ async def run(
         shared.of(REPLICA_SETS, indexes={"owner": by_owner})
         for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES, DEPLOYMENTS):
             shared.of(resource)
-        claims_client = await client(account("resource-claim-controller"))
-        jobs_client = await client(account("job-controller"))
-        sets_client = await client(account("replicaset-controller"))
-        deployments_client = await client(account("deployment-controller"))
-        nodes_client = await client(account("node-controller"))
-        claim_events = EventRecorder(claims_client, "resource-claim-controller")
-        job_events = EventRecorder(jobs_client, "job-controller")
-        set_events = EventRecorder(sets_client, "replicaset-controller")
-        deployment_events = EventRecorder(deployments_client, "deployment-controller")
-        node_events = EventRecorder(nodes_client, "node-controller")
+        recorders: list[EventRecorder] = []
+
+        async def recorded(name: str) -> tuple[Client, Informers, EventRecorder]:
+            made = await client(account(name))
+            recorders.append(EventRecorder(made, name))
+            return made, shared, recorders[-1]
+
+        elsewhere, backoff_s = options.run_elsewhere, options.job_backoff_s
+        node_s, eviction_s = options.node_grace_s, options.node_eviction_s
         loops = [
-            ClaimController(claims_client, shared, claim_events).run,
-            JobController(
-                jobs_client, shared, job_events, backoff_s=options.job_backoff_s, batch_s=options.job_backoff_s / 10
-            ).run,
-            ReplicaSetController(sets_client, shared, set_events, run_elsewhere=options.run_elsewhere).run,
-            DeploymentController(
-                deployments_client, shared, deployment_events, run_elsewhere=options.run_elsewhere
-            ).run,
-            NodeLifecycle(
-                nodes_client, shared, node_events, grace_s=options.node_grace_s, eviction_s=options.node_eviction_s
-            ).run,
+            ClaimController(*await recorded("resource-claim-controller")).run,
+            JobController(*await recorded("job-controller"), backoff_s=backoff_s, batch_s=backoff_s / 10).run,
+            ReplicaSetController(*await recorded("replicaset-controller"), run_elsewhere=elsewhere).run,
+            DeploymentController(*await recorded("deployment-controller"), run_elsewhere=elsewhere).run,
+            NodeLifecycle(*await recorded("node-controller"), grace_s=node_s, eviction_s=eviction_s).run,
             DisruptionController(await client(account("disruption-controller")), shared).run,
             QuotaController(await client(account("resourcequota-controller")), shared).run,
             GarbageCollector(await client(account("generic-garbage-collector"))).run,
             NamespaceController(await client(account("namespace-controller")), ca_pem=ca_pem).run,
-            claim_events.run,
-            job_events.run,
-            node_events.run,
-            set_events.run,
-            deployment_events.run,
+            *(recorder.run for recorder in recorders),
         ]
         if release.has("device-taints"):
             loops.append(TaintEviction(await client(account("device-taint-eviction-controller"))).run)

@@ -19,6 +19,7 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import LEASES, NODES, PODS, raw
+from fairlead.sandbox.controllers.evictions import disrupt
 from fairlead.sandbox.informers import Informers
 from fairlead.sandbox.node_fit import tolerates
 from fairlead.sandbox.objects import (
@@ -28,7 +29,6 @@ from fairlead.sandbox.objects import (
     is_true,
     key_of,
     name_of,
-    namespace_of,
     node_name_of,
     phase_of,
     spec_of,
@@ -183,21 +183,4 @@ class NodeLifecycle:
 
     async def _evict(self, pod: Obj, reason: str, message: str, *, force: bool = False) -> None:
         log.info("pod %s: %s", key_of(pod), message)
-        disruption = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": timestamps.seconds(self._wall()),
-        }
-        status: Obj = {"conditions": [disruption]}
-        if force and phase_of(pod) not in {"Succeeded", "Failed"}:
-            status["phase"] = "Failed"
-        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
-        name, namespace = name_of(pod), namespace_of(pod)
-        try:
-            await self._client.patch(_PODS, name, body, namespace=namespace, kind=Patch.STRATEGIC, subresource="status")
-            grace_s = 0 if force else None
-            await self._client.delete(_PODS, name, namespace, uid=uid_of(pod), grace_period_s=grace_s)
-        except (errors.NotFound, errors.Conflict):
-            log.debug("pod %s: deleted or recreated meanwhile", key_of(pod))
+        await disrupt(self._client, pod, reason, message, now_s=self._wall(), force=force)

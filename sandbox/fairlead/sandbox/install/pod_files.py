@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import yaml
 
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import SECRETS, SERVICES, Raw, Resource
+from fairlead.sandbox import files
 from fairlead.sandbox.install.pod_commands import only_container, port_number
 from fairlead.sandbox.objects import Obj, labels_of, meta, name_of, spec_of
 
@@ -78,19 +78,10 @@ class PodFiles:
         return str(given["status"]["token"])
 
     async def kubeconfig(self, pod: Obj) -> Path:
-        cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca_pem).decode()}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "sandbox", "cluster": cluster}],
-            "users": [{"name": "pod", "user": {"token": await self._token(pod)}}],
-            "contexts": [{"name": "pod", "context": {"cluster": "sandbox", "user": "pod"}}],
-            "current-context": "pod",
-        }
         file = self.workdir / f"{name_of(pod)}.kubeconfig"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
-        file.write_text(yaml.safe_dump(config))
+        file.write_text(files.kubeconfig(self.url, self.ca_pem, "pod", await self._token(pod)))
         return file
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
-import os
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from fairlead.sandbox.kubelet.plugins import ClaimRef, Plugin, PluginError, PreparedDevice
 from fairlead.sandbox.objects import (
@@ -183,9 +183,6 @@ def _by_driver(claims: Iterable[ClaimInfo]) -> dict[str, list[ClaimInfo]]:
     return grouped
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(kw_only=True)
 class ClaimInfo:
     """A claim on this node: the pods that use it, and the devices that each driver prepared."""
@@ -207,64 +204,31 @@ class ClaimInfo:
         ]
 
 
+class _Checkpoint(msgspec.Struct):
+    data: str
+    checksum: int
+    version: str = "v3"
+
+
 def save(path: Path, claims: Iterable[ClaimInfo]) -> None:
-    entries = [
-        {
-            "namespace": each.ref.namespace,
-            "name": each.ref.name,
-            "uid": each.ref.uid,
-            "drivers": list(each.drivers),
-            "pods": sorted(each.pods),
-            "devices": {
-                driver: [
-                    {"requests": d.requests, "pool": d.pool, "device": d.device, "cdi": d.cdi_ids} for d in devices
-                ]
-                for driver, devices in each.devices.items()
-            },
-        }
-        for each in claims
-    ]
-    data = json.dumps(entries, sort_keys=True)
-    body = json.dumps({"version": "v2", "data": data, "checksum": zlib.crc32(data.encode())})
+    data = msgspec.json.encode(list(claims), order="sorted").decode()
     beside = path.with_suffix(".tmp")
-    beside.write_text(body)
-    os.replace(beside, path)  # noqa: PTH105 - the pair of write and rename reads better
+    beside.write_bytes(msgspec.json.encode(_Checkpoint(data, zlib.crc32(data.encode()))))
+    beside.replace(path)
 
 
 def load(path: Path) -> list[ClaimInfo]:
     try:
-        text = path.read_text()
+        found = msgspec.json.decode(path.read_bytes(), type=_Checkpoint)
+        if zlib.crc32(found.data.encode()) != found.checksum:
+            raise ValueError("the checksum does not match")
+        claims = msgspec.json.decode(found.data, type=list[ClaimInfo])
     except FileNotFoundError:
         return []
-    try:
-        outer = json.loads(text)
-        if zlib.crc32(outer["data"].encode()) != outer["checksum"]:
-            raise ValueError("the checksum does not match")
-        return [_read(entry) for entry in json.loads(outer["data"])]
-    except (ValueError, KeyError, TypeError) as error:
-        aside = path.with_suffix(".corrupt")
-        os.replace(path, aside)  # noqa: PTH105
+    except (ValueError, msgspec.MsgspecError) as error:
+        aside = path.replace(path.with_suffix(".corrupt"))
         log.error("kubelet checkpoint %s: %s; set aside as %s", path, error, aside.name)
         return []
-
-
-def _read(entry: dict[str, object]) -> ClaimInfo:
-    devices = entry["devices"]
-    assert isinstance(devices, dict)
-    drivers, pods = entry["drivers"], entry["pods"]
-    assert isinstance(drivers, list)
-    assert isinstance(pods, list)
-    return ClaimInfo(
-        ref=ClaimRef(namespace=str(entry["namespace"]), name=str(entry["name"]), uid=str(entry["uid"])),
-        drivers=tuple(drivers),
-        pods=set(pods),
-        devices={
-            driver: [
-                PreparedDevice(
-                    requests=tuple(d["requests"]), pool=d["pool"], device=d["device"], cdi_ids=tuple(d["cdi"])
-                )
-                for d in each
-            ]
-            for driver, each in devices.items()
-        },
-    )
+    for each in claims:
+        each.prepared = False
+    return claims

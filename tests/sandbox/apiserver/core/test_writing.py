@@ -162,3 +162,27 @@ async def test_a_strategy_that_breaks_is_a_500_and_the_server_lives(caplog):
     assert (status, body["reason"]) == (500, "InternalError")
     assert "by design" in body["message"]
     assert (await inside.get("/api/v1/brokens"))[0] == 200
+
+
+async def test_a_write_without_a_revision_overwrites(inside):
+    await create(inside)
+    status, body = await inside.put(f"{CM}/a", {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    assert (status, body["data"]) == (200, {"x": "1"})
+
+
+async def test_an_object_that_was_recreated_is_not_overwritten(inside):
+    old = await create(inside)
+    await inside.delete(f"{CM}/a")
+    await create(inside)
+    del old["metadata"]["resourceVersion"]
+    status, body = await inside.put(f"{CM}/a", old)
+    assert (status, body["reason"]) == (409, "Conflict")
+    assert "Precondition failed: UID in precondition" in body["message"]
+
+
+@pytest.mark.parametrize("field", ["uid", "creationTimestamp", "namespace"])
+async def test_what_the_server_set_cannot_be_patched(inside, field):
+    await create(inside)
+    value = "2001-01-01T00:00:00Z" if field == "creationTimestamp" else "other"
+    status, body = await inside.patch(f"{CM}/a", {"metadata": {field: value}})
+    assert (status, body["details"]["causes"][0]["message"]) == (422, f'Invalid value: "{value}": field is immutable')

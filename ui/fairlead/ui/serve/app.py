@@ -10,7 +10,7 @@ import contextlib
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -27,7 +27,7 @@ from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import answer, asks_json, respond
 from fairlead.ui.serve.live import Hub
 from fairlead.ui.serve.security import HANDSHAKE_S, HEAD_S, Connections, allowed_hosts, foreign, headers_for
-from fairlead.ui.serve.viewers import Everyone, LoginNeededError, Viewer, Viewers
+from fairlead.ui.serve.viewers import Everyone, Handler, LoginNeededError, Viewer, Viewers
 from fairlead.ui.serve.views import Address, Look, PagesOfLedger, Seen, Views
 from fairlead.ui.serve.what_if import Computing, WhatIf
 
@@ -36,7 +36,6 @@ HOST = "127.0.0.1"
 YEAR = "public, max-age=31536000, immutable"
 BODY_MAX = 64 * 1024
 PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Observe = Callable[[str, int, float], None]
 """Is called after each answer, with the route, the status and the seconds that it took."""
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)

@@ -24,6 +24,7 @@ from fairlead.ui.reading.ledger import NO_LEDGER, Ledger
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import Shown, asks_json, respond
 from fairlead.ui.serve.pages import Kept
+from fairlead.ui.serve.viewers import Handler
 
 SCOPES_MAX = 32
 EVERY_S = 1.0
@@ -166,9 +167,6 @@ class Views:
         while len(self._kept) > SCOPES_MAX:
             self._kept.popitem(last=False)
         return kept
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Seen(NamedTuple):

@@ -122,16 +122,7 @@ async def delete_collection(call: Call) -> Response:
     selects, _ = selection(call.request, call.kind)
     found = [one for one in call.state.store.entries(call.kind.storage, call.namespace) if selects(one)]
     for stored in found:
-        namespace, name = stored.key
-        target = call.target.__class__(
-            call.target.verb,
-            call.target.path,
-            call.target.group,
-            call.target.version,
-            namespace,
-            call.target.resource,
-            name,
-        )
+        target = replace(call.target, namespace=stored.key[0], name=stored.key[1], subresource="")
         each = Call(call.state, call.request, target, call.kind, call.user, call.context)
         try:
             await delete_object(each, options)

@@ -232,18 +232,10 @@ def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
             if field not in ("status", "metadata"):
                 new[field] = value
         if kind.strategy.status_resets_metadata:
-            version = new["metadata"].get("resourceVersion")
-            fields = new["metadata"].get("managedFields")
-            uid = new["metadata"].get("uid")
-            new["metadata"] = {**old["metadata"]}
-            if (
-                uid and not kind.strategy.custom_resource
-            ):  # Go's ResetObjectMetaForStatus leaves it: another one is refused
-                new["metadata"]["uid"] = uid
-            if version:
-                new["metadata"]["resourceVersion"] = version
-            if fields:
-                new["metadata"]["managedFields"] = fields
+            kept = {key: new["metadata"].get(key) for key in ("resourceVersion", "managedFields")}
+            if not kind.strategy.custom_resource:  # Go's ResetObjectMetaForStatus leaves it: another one is refused
+                kept["uid"] = new["metadata"].get("uid")
+            new["metadata"] = {**old["metadata"], **{key: value for key, value in kept.items() if value}}
         elif kind.strategy.status_resets_owners:
             owners = old["metadata"].get("ownerReferences")
             new["metadata"].pop("ownerReferences", None)
