@@ -124,18 +124,19 @@ def test_claims_of_mig_devices_of_the_gpu_hold_it_and_those_of_others_do_not() -
             },
         }
 
-    found = holders(
-        [
-            claim("whole", "a", "gpu-1"),
-            claim("part", "a", "gpu-1-mig-1g10gb-19-0", "gpu-2"),
-            claim("like", "a", "gpu-11", "gpu-11-mig-1g10gb-19-0"),
-            claim("elsewhere", "b", "gpu-1"),
-            claim("other", "a", "gpu-1", driver="net.example.com"),
-            {"metadata": {"namespace": "ml", "name": "waits"}},
-        ],
-        "a",
-        {"gpu-1"},
-    )
+    watching = claim("watching", "a", "gpu-1")
+    watching["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+    claims = [
+        claim("whole", "a", "gpu-1"),
+        claim("part", "a", "gpu-1-mig-1g10gb-19-0", "gpu-2"),
+        claim("like", "a", "gpu-11", "gpu-11-mig-1g10gb-19-0"),
+        claim("elsewhere", "b", "gpu-1"),
+        claim("other", "a", "gpu-1", driver="net.example.com"),
+        {"metadata": {"namespace": "ml", "name": "waits"}},
+        watching,
+    ]
+    assert "ml/watching" in [each.claim for each in holders(claims, "a", {"gpu-1"})]
+    found = holders(claims, "a", {"gpu-1"}, admin=False)
     assert found == [
         Holder("ml/part", ("gpu-1-mig-1g10gb-19-0",), (("part-0", "u"),)),
         Holder("ml/whole", ("gpu-1",), (("whole-0", "u"),)),
