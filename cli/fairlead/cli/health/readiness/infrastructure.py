@@ -147,7 +147,7 @@ def dcgm_exporter(seen: Seen) -> Answer:
 
 @INFRASTRUCTURE.item(
     "node labels of GPU product, MIG capability and NVLink",
-    "install GPU feature discovery (the GPU operator has it)",
+    "install GPU feature discovery, or helm upgrade with driver.nodeLabels.enabled=true (docs/driver.md)",
     given=gpu_nodes,
 )
 def node_labels(seen: Seen) -> Answer:
