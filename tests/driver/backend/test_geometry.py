@@ -120,3 +120,14 @@ class TestFirstFit:
 
     def test_an_empty_gpu_gives_its_first_small_instance_away_from_the_large_ones(self) -> None:
         assert self.first([], next(p for p in self.PROFILES if p.name == "1g.10gb")) == 6
+
+
+def test_compute_slices_are_a_budget_beside_the_row_of_memory() -> None:
+    """Four single slices leave three: memory slices 4 to 7 are free, and a profile of four compute slices does not fit there."""
+    one = MigProfile(name="1g.5gb", id=19, compute_slices=1, memory_slices=1, starts=tuple(range(7)))
+    four = MigProfile(name="4g.20gb", id=5, compute_slices=4, memory_slices=4, starts=(0, 4))
+    three = MigProfile(name="3g.20gb", id=9, compute_slices=3, memory_slices=4, starts=(0, 4))
+    seven = MigProfile(name="7g.40gb", id=0, compute_slices=7, memory_slices=8, starts=(0,))
+    placed = [(one, start) for start in range(4)]
+    assert not geometry.fits([one, three, four, seven], placed, (four, 4))
+    assert geometry.fits([one, three, four, seven], placed, (three, 4))

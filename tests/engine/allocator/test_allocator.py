@@ -205,7 +205,7 @@ def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
     made = world(gpu(0), gpu(1))
     job = gang("job", 1, claim_spec(device_request(2)))
     assert made.decide(job).admissions
-    body = {
+    body: dict[str, Any] = {
         "metadata": {"name": "broken"},
         "spec": {"deviceSelector": {"device": "gpu-1"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
     }
@@ -215,6 +215,9 @@ def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
     tolerant = device_request(2, tolerations=[{"key": "broken", "operator": "Exists"}])
     assert made.decide(gang("job", 1, claim_spec(tolerant))).admissions
     made.inventory.drop_taint_rule("broken")
+    assert made.decide(job).admissions
+    del body["spec"]["deviceSelector"]  # covers nothing
+    made.inventory.set_taint_rule(msgspec.convert(body, resource.DeviceTaintRule))
     assert made.decide(job).admissions
 
 

@@ -342,6 +342,9 @@ def test_calibration_corrects_what_was_off():
     assert p90 == pytest.approx(380, rel=0.1)
     assert Calibration().corrected((5.0, None)) == (5.0, None)
     assert factors.corrected((0.0, 0.0)) == (0.0, 0.0)  # what can start now is certain
+    inward = Calibration(Outcome(200.0 + 4 * number, 100.0, 1_000.0) for number in range(50))
+    p50, p90 = inward.corrected((100.0, 150.0))
+    assert p50 is not None and p90 == p50  # each corrected by itself, p90 would be before p50
     once, _ = Calibration(late[:1]).corrected((100.0, 150.0))
     assert once is not None and once < 110  # one start says little
 
