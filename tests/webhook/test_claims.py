@@ -39,15 +39,20 @@ def test_a_foreign_claim_is_left_alone_whatever_it_holds() -> None:
     assert validate(body).cause == "unmanaged"
 
 
-def test_devices_of_another_driver_in_a_claim_of_ours_are_a_warning() -> None:
+def test_devices_of_another_driver_in_a_claim_of_ours_are_refused() -> None:
+    """Two allocators would give out one device twice. A claim that is made for a pod is as its template was allowed."""
     foreign = request("nic.example.com") | {"name": "nic"}
-    (warning,) = validate(claim(request(names.GPU_CLASS), foreign)).warnings
-    assert warning.startswith(
-        "spec.devices.requests[1]: DeviceClass nic.example.com is of a driver that Fairlead does not"
-    )
-    assert warning.endswith("or ask for its devices in a claim of their own; until then pods wait")
+    mixed = claim(request(names.GPU_CLASS), foreign)
+    refused = validate(mixed)
+    assert not refused.allowed
+    assert (
+        "spec.devices.requests[1]: DeviceClass nic.example.com is of a driver that Fairlead does not allocate for, and other requests of the "
+        "claim are not: add nic.example.com to managedDrivers of the chart (--managed-driver), or ask for its devices in a claim of their own"
+    ) in refused.message
     known = {"drivers": (names.DRIVER, "nic.example.com")}
-    assert validate(claim(request(names.GPU_CLASS), foreign), **known).warnings == ()
+    assert validate(mixed, **known) == validate(claim(request(names.GPU_CLASS)))
+    mixed["metadata"]["annotations"] = {names.POD_CLAIM_NAME: "devices"}
+    assert validate(mixed).allowed
 
 
 def test_the_alternatives_of_a_request_are_judged_too() -> None:

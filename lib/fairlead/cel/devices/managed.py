@@ -7,7 +7,7 @@ Example: `device.driver == "a" && x` is false for driver b whatever x is, and un
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from fairlead.cel.devices.selector import compile_selector
@@ -40,6 +40,22 @@ def excludes(expression: str, driver: str) -> bool:
         known = not _may_be_true(expression, driver)
         _excludes.put(known, driver, expression)
     return known
+
+
+def named_drivers(expressions: Iterable[str]) -> tuple[str, ...]:
+    """The drivers that the selectors name as those whose devices they match, sorted; none where they tell drivers apart in another way."""
+    texts = tuple(expressions)
+    if may_select(texts, ""):
+        return ()
+    return tuple(sorted({text for each in texts for text in _texts(each) if may_select(texts, text)}))
+
+
+def _texts(expression: str) -> Iterator[str]:
+    try:
+        tree = compile_selector(expression).program.tree
+    except CompileError:
+        return
+    yield from (node.value for node in ast.walk(tree) if isinstance(node, ast.Literal) and isinstance(node.value, str))
 
 
 def _may_be_true(expression: str, driver: str) -> bool:

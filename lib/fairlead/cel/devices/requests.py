@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from fairlead.cel.devices.managed import excludes, may_select, reads_driver
+from fairlead.cel.devices.managed import excludes, may_select, named_drivers, reads_driver
 from fairlead.cel.devices.selector import load_fault
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 
@@ -55,10 +55,12 @@ def others_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], dr
     if all(served) or not any(served):
         return None
     other = served.index(False)
+    name = asked[other][0].device_class_name
+    named = named_drivers(expressions(classes[name].spec.selectors)) if name in classes else ()
+    driver = " or ".join(named) or "its driver"
     return (
-        f"devices.requests[{other}]: DeviceClass {asked[other][0].device_class_name} is of a driver that Fairlead does not allocate for, "
-        "and other requests of the claim are not: "
-        "add its driver to managedDrivers of the chart (--managed-driver), or ask for its devices in a claim of their own"
+        f"devices.requests[{other}]: DeviceClass {name} is of a driver that Fairlead does not allocate for, and other requests of the claim "
+        f"are not: add {driver} to managedDrivers of the chart (--managed-driver), or ask for its devices in a claim of their own"
     )
 
 

@@ -18,7 +18,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
 from fairlead.api.schedules import always_in_force, quotas
-from fairlead.cel.devices.requests import Request, others_fault
+from fairlead.cel.devices.requests import Request
 from fairlead.kube.quantity import Quantity
 from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.device_models import candidates, no_match_reason, selected, unservable_reason
@@ -53,9 +53,6 @@ def validate(review: Review, facts: Facts) -> Verdict:
     ]
     warnings += _unservable(managed, path, facts)
     warnings += [f"{path}.{each}" for each in sharing.warnings(spec, configs)]
-    others = others_fault(spec, facts.classes, facts.drivers)
-    if others is not None:
-        warnings.append(f"{path}.{others}; until then pods wait")
     verdict = allow("claim", warnings=warnings)
     return apply_findings(verdict, review.subject, rules.findings(facts.policies, [judged], facts))
 

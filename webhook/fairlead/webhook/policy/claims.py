@@ -18,7 +18,7 @@ from fairlead.api.config import GpuConfig, decode
 from fairlead.api.drivers import classes_of, legacy_driver, part_class
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
-from fairlead.cel.devices.requests import Request, device_requests, expressions, selectors_fault
+from fairlead.cel.devices.requests import Request, device_requests, expressions, others_fault, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
@@ -29,7 +29,7 @@ from fairlead.kube.resource import (
 )
 from fairlead.webhook.legacy import LegacyLimit
 from fairlead.webhook.objects.device_models import DeviceModel, candidates
-from fairlead.webhook.objects.fields import MalformedError, map_at
+from fairlead.webhook.objects.fields import MalformedError, map_at, strings_at
 from fairlead.webhook.policy.policies import Policies, Subject, finding
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.pod_claims import Managed, legacy_claim_spec, managed_requests, request_managed
@@ -244,6 +244,18 @@ def config_faults(it: Subject, _: Facts) -> Iterator[str]:
     assert it.claim is not None
     for where, requests, opaque in it.configs:
         yield from _config_faults(opaque, where, _classes(it.claim, requests))
+
+
+def driver_faults(it: Subject, facts: Facts) -> Iterator[str]:
+    """Devices of a driver that kube-scheduler allocates for, beside those that Fairlead does: each would see the other's allocation too late.
+
+    A claim that was made for a pod is as its template was allowed: where a driver is managed no longer, the gang's message says so.
+    """
+    metadata = map_at(it.review.object or {}, "metadata")
+    if it.claim is None or names.POD_CLAIM_NAME in strings_at(metadata, "annotations", "metadata"):
+        return
+    if (fault := others_fault(it.claim, facts.classes, facts.drivers)) is not None:
+        yield f"{it.where}{fault}"
 
 
 def reserved_name_faults(it: Subject, facts: Facts) -> Iterator[str]:

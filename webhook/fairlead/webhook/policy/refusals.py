@@ -461,6 +461,13 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal(
         cause="claim",
         of=frozenset({Kind.CLAIM}),
+        reads="the classes of all requests: one allocator gives out the devices of a claim",
+        says=("<request>: DeviceClass <name> is of a driver that Fairlead does not allocate for, …",),
+        find=claims.driver_faults,
+    ),
+    Refusal(
+        cause="claim",
+        of=frozenset({Kind.CLAIM}),
         reads="the name of a template that stands for a legacy request, and what it asks for",
         says=("metadata.name: <name> is the name of the template for <resource>-style requests, …",),
         find=claims.reserved_name_faults,
