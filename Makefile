@@ -6,6 +6,7 @@ ifeq ($(origin VENV),undefined)
 VENV   := .venv$(if $(filter command,$(origin PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
 endif
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python tools/pip_progress.py $(BIN)/python -m pip install --disable-pip-version-check
 WORKERS ?= 2
 # Tests wait for half of their time: one process more than cores.
 TESTERS = $(shell expr $(WORKERS) + 1)
@@ -30,15 +31,17 @@ help:  ## show this
 # Two layers of one virtual environment: what runs, then what tests. The stamps are newer than the lock they installed.
 $(VENV)/.runtime: lock/runtime.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Fairlead needs Python 3.11 or newer; set PYTHON=python3.11")'
+	@echo "setting up a virtual environment in $(VENV) (once, a minute or two)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV) (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/runtime.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "installing what Fairlead imports: lock/runtime.txt"
+	@$(PIP) --require-hashes -r lock/runtime.txt
+	@echo "installing fairlead from this folder"
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime lock/dev.txt
-	@echo "setting up the test tools (once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
+	@echo "installing what tests need (once): lock/dev.txt"
+	@$(PIP) --require-hashes -r lock/dev.txt
 	@touch $@
 
 # helm and kubectl, for the tests of the chart. Where they cannot be had the tests skip, and the next run tries again.

@@ -1,11 +1,18 @@
-"""`fairlead demo` where its cluster does not come up, and what it prints of one that stays; that it runs is `test_programs`'."""
+"""`fairlead demo`: that it runs and what it prints, what a signal leaves of it, and where its cluster does not come up or stays."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import io
+import os
+import re
+import signal
+import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +20,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fairlead.cli.demo import run
+from fairlead.cli.demo import run, view
+from fairlead.cli.demo.history import GangKey, History
+from fairlead.sandbox import files
 from fairlead.sandbox.install.programs import ProgramError
 
 
@@ -43,7 +52,7 @@ def test_a_cluster_that_does_not_start_is_a_sentence_with_the_next_step(
             pass
 
     monkeypatch.setattr(run, "Cluster", Refusing)
-    assert run.run_demo(keep=False, plain=True, workdir=tmp_path) == 1
+    assert run.run_demo(keep=False, plain=True, workdir=tmp_path, start_s=time.monotonic()) == 1
     printed = capsys.readouterr().out
     assert printed.splitlines()[1].startswith("the cluster did not start: ")
     assert said in printed
@@ -53,11 +62,153 @@ def test_a_cluster_that_does_not_start_is_a_sentence_with_the_next_step(
 
 async def test_of_a_cluster_that_stays_it_prints_all_that_another_shell_needs(tmp_path: Path) -> None:
     printed = io.StringIO()
-    demo = run.Demo(Console(file=printed, soft_wrap=True), plain=True, keep=True, workdir=tmp_path)
+    demo = run.Demo(Console(file=printed), plain=True, keep=True, workdir=tmp_path, start_s=time.monotonic())
     node = SimpleNamespace(plugins_dir=tmp_path / "plugins")
     cluster: Any = SimpleNamespace(kubeconfig=lambda: tmp_path / "admin.yaml", nodes={run.NODES[0].name: node})
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(demo._stay(cluster, "http://127.0.0.1:1/"), 0.01)
     text = printed.getvalue()
     assert f"export KUBECONFIG={tmp_path / 'admin.yaml'} PATH={Path(sys.executable).parent}:$PATH" in text
-    assert "kubectl delete -f examples/03-two-gangs; kubectl apply -f examples/03-two-gangs" in text
+    again = re.search(r"kubectl delete -f (\S+)\n  sed 's/(.+?)/(.+?)/' (\S+) \| kubectl apply -f -", text)
+    assert again, text
+    assert files.find(again[1]) == files.find(again[4]).parent
+    assert files.find(again[4]).read_text().count(again[2]) == 2, "the sleep of both gangs"
+
+
+@contextlib.contextmanager
+def demo() -> Iterator[subprocess.Popen[str]]:
+    """`fairlead demo` into a pipe. At the end it must have ended, with all that it started, and its temporary files be gone."""
+    with tempfile.TemporaryDirectory(prefix="fl-") as temporary:  # not pytest's: a socket's path has at most 107 bytes
+        yield from _demo(Path(temporary))
+
+
+def _demo(temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairlead", "demo"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    with process:
+        try:
+            yield process
+            process.wait(30)
+        finally:
+            process.kill()
+    assert list(temporary.iterdir()) == []
+    if Path("/proc/self/environ").exists():
+        assert list(_with_environment(f"TMPDIR={temporary}")) == []
+
+
+def _with_environment(variable: str) -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
+                yield (process / "cmdline").read_text()
+
+
+@pytest.mark.slow
+def test_it_says_what_it_does_from_the_beginning_and_keeps_its_promises_in_lines_of_160_characters(
+    tmp_path: Path,
+) -> None:
+    start_s = time.monotonic()
+    with demo() as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        assert first.startswith("  0.0s loading ")
+        lines = process.stdout.read().splitlines()
+    took_s = time.monotonic() - start_s
+    text = "\n".join(lines)
+    assert process.returncode == 0, text
+    assert max(map(len, lines)) <= 160, max(lines, key=len)
+    started = [found[1] for line in lines if (found := re.fullmatch(r" *[\d.]+s (\w+).*\(took \d+\.\ds\)", line))]
+    assert started == ["apiserver", "installation", "controller", "kubelets", "drivers", "webhook", "controller"]
+    for shown in (
+        "language/chat-",  # of a Deployment
+        "language/bert waits: Not enough free devices for its 12 pods, 1 device each: 12 wanted, 4 free on 1 node, 8 missing",
+        "reclaimed for gang language/finetune",
+    ):
+        assert shown in text
+    last = re.fullmatch(
+        r"ok 6 cases as promised; no device was ever in two of (\d+) claims; all claims released, all hardware free; (\d+)s",
+        lines[-1],
+    )
+    assert last, lines[-1]
+    assert int(last[1]) > 50
+    assert 15 < int(last[2]) <= took_s + 1
+
+
+@pytest.mark.parametrize(
+    ("number", "line"),
+    [
+        (signal.SIGTERM, "apiserver"),
+        pytest.param(signal.SIGINT, "kubelets of", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "language/bert waits", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "vision/detect is to be evicted", marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_a_signal_ends_it_quickly_and_leaves_nothing(number: signal.Signals, line: str) -> None:
+    with demo() as process:
+        assert process.stdout is not None
+        before = next((each for each in process.stdout if line in each), None)
+        assert before, "ended before"
+        process.send_signal(number)
+        sent_s = time.monotonic()
+        said = process.stdout.read()
+        process.wait(30)
+    assert time.monotonic() - sent_s < 15, "on a machine that is busy with other tests"
+    assert process.returncode == 128 + number, said
+    assert said.splitlines()[-1] == "interrupted", said
+    assert "Traceback" not in said
+
+
+REASON = (
+    "Not enough free devices for its 2 pods, 1 device each: 2 wanted, 1 free on 1 node, 1 missing. 1 of 2 members would fit now. "
+    "Request gpu of claim a-0 [of] a wants 1; of 8 devices these do not serve: 7 (in use). "
+    + "Wait until gangs end. "
+    * 9
+)
+
+
+def _waiting(reason: str) -> History:
+    history = History()
+    meta = {"namespace": "vision", "name": "a-0", "uid": "u", "annotations": {"fairlead.dev/gang": "a"}}
+    history.pod({"metadata": meta}, now_s=1.0)
+    history.gang({"metadata": {"namespace": "vision", "name": "a"}, "status": {"phase": "Waiting", "message": reason}})
+    found = history.find(*GangKey("vision", "a"))
+    assert found is not None
+    assert found.reasons == [reason]
+    return history
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [
+        (60, "for its 2 pods, 1 d…"),
+        (120, "1 missing. …"),
+        (160, "1 of 2 members would fit now. …"),
+        (200, "wants 1; …"),
+    ],
+)
+def test_the_reason_of_a_wait_is_one_line_that_ends_with_a_clause(width: int, end: str) -> None:
+    history = _waiting(REASON)
+    printed = io.StringIO()
+    drawn = view.draw(history, [], now_s=2.0, title="Fairlead", width=width)
+    Console(file=printed, width=width).print(drawn)
+    (line,) = [each for each in printed.getvalue().splitlines() if "waits: " in each]
+    assert line.startswith("vision/a waits: Not enough free devices")
+    assert line.rstrip().endswith(end)
+    assert max(map(len, printed.getvalue().splitlines())) <= width
+
+
+def test_a_pipe_gets_a_reason_in_a_line_no_wider_than_it_may_be_and_once() -> None:
+    history, shown = _waiting(REASON), set[Any]()
+    (line,) = view.lines(history, shown, start_s=0.0, width=160)
+    assert line.endswith("1 of 2 members would fit now. …")
+    assert len(line) <= 160
+    history.gang(
+        {"metadata": {"namespace": "vision", "name": "a"}, "status": {"phase": "Waiting", "message": REASON + "More."}}
+    )
+    assert list(view.lines(history, shown, start_s=0.0, width=160)) == []

@@ -68,7 +68,7 @@ class ClusterOptions:
     `install` False leaves manifests/base out, too. `flags` are more flags of the three programs, by program. `drivers`
     is another place for the nodes' drivers to run than processes, `runtime` another container runtime of each node than one that executes
     nothing. `release` is which Kubernetes the cluster is: as `(1, 34)`, or
-    with feature gates, `Release.of((1, 34), {"DRADeviceTaints": True})`.
+    with feature gates, `Release.of((1, 34), {"DRADeviceTaints": True})`. `started` is told of each part that runs.
     """
 
     workdir: Path
@@ -84,6 +84,7 @@ class ClusterOptions:
     drivers: Callable[[], AbstractAsyncContextManager[Programs]] | None = None
     release: Release | Minor = NEWEST
     runtime: Callable[[], Runtime] = Runtime
+    started: Callable[[str], None] = lambda _: None
 
 
 class Cluster:
@@ -188,19 +189,25 @@ class Cluster:
         assert drivers is not None
         await self.server.start()
         stack.push_async_callback(self.server.stop)
+        options.started(f"apiserver, at {self.url}")
         self.admin = await stack.enter_async_context(self.client())
         if options.install:
-            await self.apply(files.find("manifests/base"))
+            installed = await self.apply(files.find("manifests/base"))
+            options.started(f"installation: {len(installed)} objects of manifests/base")
         await self._start_loops()
+        options.started("controller-manager and scheduler")
         await self._start_nodes(drivers)
+        options.started(f"kubelets of {len(self.nodes)} nodes")
         if options.run_programs:
             await self.start_webhook(wait=False)
             await self.start_controller(wait=False)
         for node in self.nodes.values():  # one after the other: the timeout holds for each, however many there are
             await node.driver_ready()
-        for program in (self.webhook, self.controller):
+        options.started(f"drivers of {len(self.nodes)} nodes")
+        for name, program in (("webhook", self.webhook), ("controller", self.controller)):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
+                options.started(name)
         stack.enter_context(frozen_heap(_SELDOM, collect=False))
 
     async def _start_loops(self) -> None:

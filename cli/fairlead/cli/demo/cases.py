@@ -285,7 +285,7 @@ RECLAIM = Case(
 
 DEPLOYMENT = Service(
     "21-deployment",
-    "a Deployment of one replica, then its next version: the old pod gives its GPU to the new one",
+    "a Deployment, then its next version: the old pod gives its GPU to the new one",
     (),
     _rolled_out,
     files=("deployment.yaml", "rollout.yaml"),
@@ -298,5 +298,5 @@ RAILS = Case("22-rails", "half a node each, on the same rails", (_one("vision", 
 
 CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT, RAILS)
 # What the demo shows. The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
-WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
+WAVES = ((INDEXED_JOB, ONE_ISLAND, MIG, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

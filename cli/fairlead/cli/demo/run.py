@@ -1,13 +1,15 @@
-"""Runs the demo: a cluster in this process, the examples on it in two waves, then the verdict.
+"""Runs the demo: a cluster in this process, the examples on it in waves, then the verdict.
 
-The three programs are the real ones. The last line says whose GPU-seconds went where, as the controller's ledger has it. What is checked comes from the API (`History`) and, at the end, from the
-nodes: no device in two claims at any time, each case's promises, every claim released, every node clean.
+The three programs are the real ones. What is checked comes from the API (`History`) and, at the end, from the nodes: no device in two
+claims at any time, each case's promises, every claim released, every node clean. Before the verdict it says whose GPU-seconds went
+where, as the controller's ledger has it. A signal ends it in order: programs, then the cluster, then its files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import tempfile
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from fairlead.cli import printer
 from fairlead.cli.demo import cases, view
@@ -30,11 +33,6 @@ from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.release import NEWEST, Release
-from fairlead.ui.reading.cluster import Cluster as Listed
-from fairlead.ui.reading.ledger import Ledger
-from fairlead.ui.reading.live import LiveSource
-from fairlead.ui.serve.app import serve
-from fairlead.ui.serve.what_if import Computing, Where
 
 NODES = (
     NodeSpec("hgx-h100-a", "hgx-h100"),
@@ -45,28 +43,43 @@ NODES = (
 WAVE_TIMEOUT_S = 40.0
 RELEASE_TIMEOUT_S = 15.0
 REFRESH_S = 0.2
-PLAIN_WIDTH = 140
+PLAIN_WIDTH = 160
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_demo(*, keep: bool, plain: bool, workdir: Path | None, release: Release = NEWEST) -> int:
-    """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
-    console = printer.console(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
-    with contextlib.ExitStack() as stack:
-        if workdir is None:
-            workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
-        workdir.mkdir(parents=True, exist_ok=True)
+def run_demo(*, keep: bool, plain: bool, workdir: Path | None, release: Release = NEWEST, start_s: float) -> int:
+    """The exit code: 0 when every expectation held, 1 when one did not, 128 and its number when a signal ended it."""
+    console = printer.console(highlight=False, width=PLAIN_WIDTH if plain else None)
+
+    async def run() -> int:
+        ended: list[int] = []
+        task = asyncio.current_task()
+        assert task is not None
+
+        def end(number: int) -> None:
+            ended.append(number)
+            task.cancel()
+
+        for number in ENDING:
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
         try:
-            return asyncio.run(Demo(console, plain=plain, keep=keep, workdir=workdir, release=release).run())
-        except KeyboardInterrupt:
+            with contextlib.ExitStack() as stack:
+                place = workdir or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
+                place.mkdir(parents=True, exist_ok=True)
+                demo = Demo(console, plain=plain, keep=keep, workdir=place, release=release, start_s=start_s)
+                return await demo.run()
+        except asyncio.CancelledError:
             console.print("interrupted")
-            return 130
+            return 128 + ended[0]
+
+    return asyncio.run(run())
 
 
 def _not_started(error: Exception) -> str:
     said = str(error).strip() or type(error).__name__
     return (
         f"the cluster did not start: {said}\n"
-        "On a machine that is busy with something else, run it again when it is less so: each program has 30 s. "
+        "On a machine that is busy with something else, run it again when it is less so: each program has 30 s.\n"
         "`make demo DEMO_FLAGS='--workdir DIR'` keeps the logs in DIR/logs."
     )
 
@@ -74,13 +87,22 @@ def _not_started(error: Exception) -> str:
 class Demo:
     """One run: its console, its clock, its options, and what was shown so far."""
 
-    def __init__(self, console: Console, *, plain: bool, keep: bool, workdir: Path, release: Release = NEWEST) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        plain: bool,
+        keep: bool,
+        workdir: Path,
+        release: Release = NEWEST,
+        start_s: float,
+    ) -> None:
         self.console = console
         self.plain = plain
         self.keep = keep
         self.workdir = workdir
         self.release = release
-        self.start_s = time.monotonic()
+        self.start_s = self._said_s = start_s
         self.shown: set[str] = set()
         self.injected: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
@@ -89,14 +111,17 @@ class Demo:
         kept = (f"--record={self.workdir / 'recording'}", f"--ledger={self.workdir / 'ledger'}")
         async with contextlib.AsyncExitStack() as stack:
             options = ClusterOptions(
-                workdir=self.workdir, nodes=NODES, flags={"controller": kept}, release=self.release
+                workdir=self.workdir,
+                nodes=NODES,
+                flags={"controller": kept},
+                release=self.release,
+                started=self._started,
             )
             try:
                 cluster = await stack.enter_async_context(Cluster(options))
             except (ProgramError, TimeoutError, OSError) as error:
                 self.console.print(_not_started(error), markup=False)
                 return 1
-            self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
             async with (
                 cluster.client() as client,
                 Observer(client).running() as observer,
@@ -104,10 +129,14 @@ class Demo:
             ):
                 failures = await self._play(cluster, observer)
                 self.console.print(view.table(observer.history, self.injected))
-                self._verdict(failures, observer)
+                self.console.print(view.forecast_line(observer.history))
                 if self.keep:
+                    self._verdict(failures, observer)
                     await self._stay(cluster, address)
-        self.console.print(_accounted(self.workdir / "ledger"))
+            self._say("ending the cluster")
+        self.console.print(_accounted(self.workdir / "ledger"), markup=False)
+        if not self.keep:
+            self._verdict(failures, observer)
         return 1 if failures else 0
 
     @contextlib.asynccontextmanager
@@ -116,6 +145,12 @@ class Demo:
         if not self.keep:
             yield ""
             return
+        from fairlead.ui.reading.cluster import Cluster as Listed  # a second, for --keep alone
+        from fairlead.ui.reading.ledger import Ledger
+        from fairlead.ui.reading.live import LiveSource
+        from fairlead.ui.serve.app import serve
+        from fairlead.ui.serve.what_if import Computing, Where
+
         computing = Computing(Where(kubeconfig=cluster.kubeconfig()))
         async with cluster.client() as client:
             ledger = Ledger(str(self.workdir / "ledger"), flavors=lambda: Listed(client).list(resources.FLAVORS))
@@ -204,18 +239,20 @@ class Demo:
             for key, container in node.kubelet.containers.items():
                 self.injected[key] = tuple(container.device_nodes)
         if live is not None:
-            live.update(
-                view.draw(observer.history, observer.slices(), now_s=observer.now_s(), title="Fairlead"), refresh=True
+            width = self.console.width
+            drawn = view.draw(
+                observer.history, observer.slices(), now_s=observer.now_s(), title="Fairlead", width=width
             )
+            live.update(drawn, refresh=True)
         else:
-            for line in view.lines(observer.history, self.shown, start_s=self.start_s):
-                self.console.print(line)
+            for line in view.lines(observer.history, self.shown, start_s=self.start_s, width=PLAIN_WIDTH):
+                self.console.print(line, markup=False)
 
     def _verdict(self, failures: list[str], observer: Observer) -> None:
         took_s = time.monotonic() - self.start_s
         if failures:
             for failure in failures:
-                self.console.print(f"[bold red]failed[/bold red] {failure}")
+                self.console.print(Text.assemble(("failed", "bold red"), f" {failure}"))
             self.console.print(f"{len(failures)} expectations failed after {took_s:.0f}s")
             return
         claims = len(observer.history.claims)
@@ -223,7 +260,6 @@ class Demo:
             f"[bold green]ok[/bold green] {sum(map(len, cases.WAVES))} cases as promised; no device was ever in two of {claims} claims; "
             f"all claims released, all hardware free; {took_s:.0f}s"
         )
-        self.console.print(view.forecast_line(observer.history))
 
     async def _stay(self, cluster: Cluster, address: str) -> None:
         self.console.print(
@@ -231,18 +267,25 @@ class Demo:
             f"\nIn another shell, with any kubectl (`make test` puts one beside fairlead):\n\n"
             f"  export KUBECONFIG={cluster.kubeconfig()} PATH={Path(sys.executable).parent}:$PATH\n"
             "  fairlead top\n"
-            "\nThe examples have run and stay as they ended. To see one again:\n\n"
-            "  kubectl delete -f examples/03-two-gangs; kubectl apply -f examples/03-two-gangs\n"
+            "\nThe examples have run and stay as they ended. To see one again, for ten minutes instead of seconds:\n\n"
+            "  kubectl delete -f examples/03-two-gangs\n"
+            '  sed \'s/"5"/"600"/\' examples/03-two-gangs/jobs.yaml | kubectl apply -f -\n'
             "  fairlead explain bert -n language\n"
             f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
             f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
-            f"\nTo see where the GPUs' time went:\n\n  fairlead cost --window 1h --ledger {self.workdir / 'ledger'}\n"
+            f"\nTo see where the GPUs' time went:\n\n  fairlead cost --window 1h --ledger {self.workdir / 'ledger'}\n",
+            markup=False,
+            soft_wrap=True,  # commands are to be copied
         )
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
     def _say(self, text: str) -> None:
-        self.console.print(f"{time.monotonic() - self.start_s:5.1f}s {text}")
+        self._said_s = time.monotonic()
+        self.console.print(f"{self._said_s - self.start_s:5.1f}s {text}", markup=False)
+
+    def _started(self, part: str) -> None:
+        self._say(f"{part} (took {time.monotonic() - self._said_s:.1f}s)")
 
 
 def _accounted(ledger: Path) -> str:

@@ -14,19 +14,20 @@ from rich.text import Text
 from fairlead.api.texts import natural
 from fairlead.cli.demo.cases import NAMESPACES
 from fairlead.cli.demo.history import GangKey, GangRecord, History, PodRecord
+from fairlead.cli.printer import shortened
 from fairlead.kube.resource import ResourceSlice
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
 
 
-def draw(history: History, slices: Sequence[ResourceSlice], *, now_s: float, title: str) -> RenderableType:
-    """The live view: a table of gangs over one line of GPUs per node."""
+def draw(history: History, slices: Sequence[ResourceSlice], *, now_s: float, title: str, width: int) -> RenderableType:
+    """The live view: a table of gangs over one line of GPUs per node, and one for each gang that waits."""
     gangs = history.gangs(NAMESPACES)
     colours = {gang.key: COLOURS[index % len(COLOURS)] for index, gang in enumerate(gangs)}
     table = Table(title=title, title_justify="left", expand=False, box=None, pad_edge=False)
     for column in ("gang", "queue", "pods", "gated", "running", "done", "wait", "on"):
         table.add_column(column, justify="right" if column in {"pods", "gated", "running", "done", "wait"} else "left")
-    table.add_column("why it waits", overflow="fold", max_width=60)
+    waiting = []
     for gang in gangs:
         wait = gang.wait_s
         since = now_s - min(pod.created_s for pod in gang.pods)
@@ -39,9 +40,10 @@ def draw(history: History, slices: Sequence[ResourceSlice], *, now_s: float, tit
             str(sum(pod.finished_s is not None for pod in gang.pods)),
             f"{since if wait is None else wait:.1f}s",
             ", ".join(_nodes(gang)),
-            gang.reasons[-1] if wait is None and gang.reasons else "",
         )
-    return Group(table, Text(), *(_nodes_line(history, slices, colours=colours)))
+        if wait is None and gang.reasons:
+            waiting.append(Text(brief(_waits(gang, gang.reasons[-1]), width), style=colours[gang.key], no_wrap=True))
+    return Group(table, Text(), *_nodes_line(history, slices, colours=colours), Text(), *waiting)
 
 
 def _nodes_line(history: History, slices: Sequence[ResourceSlice], *, colours: dict[GangKey, str]) -> list[Text]:
@@ -61,16 +63,29 @@ def _nodes_line(history: History, slices: Sequence[ResourceSlice], *, colours: d
     return lines
 
 
+def _waits(gang: GangRecord, reason: str) -> str:
+    return f"{gang.key.namespace}/{gang.key.name} waits: {reason}"
+
+
+def brief(text: str, size: int) -> str:
+    """In at most `size` characters: the first clauses that fit, or the beginning of the first one."""
+    if len(text) <= size:
+        return text
+    end = max(text.rfind(mark, 0, size - 1) for mark in (". ", "; "))
+    return f"{text[: end + 1]} …" if end > 0 else shortened(text, size, sentence=True)
+
+
 def _nodes(gang: GangRecord) -> list[str]:
     return sorted({pod.node for pod in gang.pods if pod.node})
 
 
-def lines(history: History, shown: set[str], *, start_s: float) -> Iterable[str]:
+def lines(history: History, shown: set[str], *, start_s: float, width: int) -> Iterable[str]:
     """What has happened since the last call, a line each: the view for logs and pipes. `shown` is updated."""
+    room = width - len("00.0s ") - 1
     for gang in history.gangs(NAMESPACES):
         name = f"{gang.key.namespace}/{gang.key.name}"
-        facts: list[tuple[str, float | None]] = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
-        facts += [(f"{name} is {message}", None) for message in gang.evictions]
+        facts: list[tuple[str, float | None]] = [(brief(_waits(gang, reason), room), None) for reason in gang.reasons]
+        facts += [(brief(f"{name} is {message}", room), None) for message in gang.evictions]
         if gang.wait_s is not None:
             bound = max(pod.bound_s for pod in gang.lasting if pod.bound_s is not None)
             facts.append(
