@@ -4,8 +4,10 @@ import argparse
 import contextlib
 import faulthandler
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
@@ -21,6 +23,7 @@ from tests.support.engine.examples import examples
 from tests.support.kubernetes import VARIABLE, of_this_run
 
 ROOT = Path(__file__).resolve().parent
+GO_WITH_THE_PROCESS = ("fl-earlier-",)  # tests.support.earlier_version
 
 # A loaded machine is no failure; a failure prints how to replay it. Where CI is set, Hypothesis has a profile of its own
 # for it, which tries the same examples each time.
@@ -65,11 +68,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_TEMPORARY = pytest.StashKey[Path]()
 _STDERR = pytest.StashKey[int]()
 _HEAP = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # its workers and all that tests start inherit the variables
+        # pytest keeps its own folders, of three runs: they stay where they are.
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+        config.stash[_TEMPORARY] = Path(tempfile.mkdtemp(prefix="fl-"))
+        config.stash[_TEMPORARY].chmod(0o755)  # a database server is another user
+        os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[_TEMPORARY])
     config.stash[_STDERR] = os.dup(sys.stderr.fileno())  # tests' own output is captured
     config.stash[_HEAP] = contextlib.ExitStack()
     try:
@@ -94,6 +104,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_HEAP].close()
+    if _TEMPORARY in config.stash:
+        shutil.rmtree(config.stash[_TEMPORARY], ignore_errors=True)
+
+
+@pytest.hookimpl(trylast=True)  # when xdist has ended its workers
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tests that leave something in the temp folder fail the run."""
+    if _TEMPORARY not in session.config.stash:
+        return
+    found = sorted(each.name for each in session.config.stash[_TEMPORARY].iterdir())
+    if left := [name for name in found if not name.startswith(GO_WITH_THE_PROCESS)]:
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        terminal.ensure_newline()
+        terminal.write_line(f"FAILED {len(left)} files or folders were left in the temp folder: {' '.join(left[:20])}")
+        session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(wrapper=True)
@@ -115,8 +140,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 class Told:
     """A failure is printed when it happens, and on SIGTERM which tests did not end: a run that is cut off prints no summary."""
 
-    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+    def __init__(self, terminal: pytest.TerminalReporter, temporary: Path) -> None:
         self._terminal = terminal
+        self._temporary = temporary
         self._running: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -133,6 +159,7 @@ class Told:
 
     def cut_off(self, number: int, _: FrameType | None) -> None:
         self._print(f"cut off while these ran: {', '.join(self._running) or 'none'}")
+        shutil.rmtree(self._temporary, ignore_errors=True)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -145,6 +172,6 @@ class Told:
 def pytest_sessionstart(session: pytest.Session) -> None:
     terminal = session.config.pluginmanager.get_plugin("terminalreporter")
     if terminal is not None and not hasattr(session.config, "workerinput"):
-        told = Told(terminal)
+        told = Told(terminal, session.config.stash[_TEMPORARY])
         session.config.pluginmanager.register(told)
         signal.signal(signal.SIGTERM, told.cut_off)

@@ -161,6 +161,7 @@ class Worker:
         return result
 
     def _child(self, plan: Plan, writer: int) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the folder is the worker's
         signal.setitimer(signal.ITIMER_PROF, RUN_MAX_S)
         signal.alarm(10 * RUN_MAX_S)
         done = self.cluster.admin.spawn(self._run(plan), "run")

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 
@@ -29,11 +30,21 @@ def main(arguments: Sequence[str]) -> None:
     seeds = list(range(seed, seed + options.runs))
     workers = max(1, min(options.workers, len(seeds)))
     began_s = virtual.machine_s()
+    signal.signal(signal.SIGTERM, _ended)
     on = of_this_run()
     print(f"seeds {seeds[0]} to {seeds[-1]}, {options.steps} steps each, on Kubernetes {on.name}", flush=True)
     if workers == 1:
-        in_worker(lambda worker: _alone(worker, seeds, options, began_s))
-        return
+        failures: list[int] = []
+
+        async def alone(worker: Worker) -> None:
+            async for text, broken in _run_all(worker, seeds, options):
+                print(text, flush=True)
+                failures.append(broken)
+
+        in_worker(alone)
+        _summary(len(failures), sum(failures), began_s, 1)
+        sys.stdout.flush()
+        os._exit(1 if any(failures) else 0)  # a started cluster is many objects, which nobody needs collected
     readers = [_worker(seeds[number::workers], options) for number in range(workers)]
     failed = runs = 0
     for reader in readers:
@@ -47,6 +58,11 @@ def main(arguments: Sequence[str]) -> None:
     missing = 0 if failed and options.until_failed else len(seeds) - runs
     _summary(runs, failed + missing, began_s, workers)
     sys.exit(1 if failed or missing else 0)
+
+
+def _ended(number: int, _: object) -> None:
+    """So that folders of a campaign that is cut off go with it, as after Ctrl-C."""
+    sys.exit(128 + number)
 
 
 def _worker(seeds: Sequence[int], options: argparse.Namespace) -> int:
@@ -91,17 +107,6 @@ def _told(result: Result) -> str:
         f"{result.machine_s:.1f} s, {result.jobs} jobs, {result.changes} changes, {result.messages} messages"
     )
     return "\n".join((head, *(f"  {each}" for each in result.broken)))
-
-
-async def _alone(worker: Worker, seeds: Sequence[int], options: argparse.Namespace, began_s: float) -> None:
-    runs = failed = 0
-    async for text, broken in _run_all(worker, seeds, options):
-        print(text, flush=True)
-        runs += 1
-        failed += broken
-    _summary(runs, failed, began_s, 1)
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)
 
 
 def _summary(runs: int, failed: int, began_s: float, workers: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -24,9 +23,8 @@ from tests.support.driver.node import Node
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory whose path leaves room for unix sockets."""
-    path = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path)
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as path:
+        yield Path(path)
 
 
 @pytest.fixture

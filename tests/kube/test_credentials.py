@@ -5,6 +5,7 @@ import datetime as dt
 import json
 import ssl
 import stat
+import tempfile
 
 import pytest
 import yaml
@@ -205,6 +206,19 @@ async def test_a_plain_kubeconfig_is_read_as_the_official_loader_reads_it(tmp_pa
     if ours.tls is not None and theirs.tls is not None:
         assert (ours.tls.verify_mode, ours.tls.check_hostname) == (theirs.tls.verify_mode, theirs.tls.check_hostname)
         assert ours.tls.get_ca_certs() == theirs.tls.get_ca_certs()
+
+
+async def test_certificates_and_keys_of_a_kubeconfig_stay_in_no_file(tmp_path, monkeypatch):
+    cert, key = certificate("me")
+    user = {"client-certificate-data": b64(cert), "client-key-data": b64(key)}
+    path = kubeconfig(tmp_path / "config", user, **{"certificate-authority-data": b64(certificate("ca")[0])})
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for _ in range(2):
+        found = await credentials._by_official_loader(str(path), None, VirtualTime().clock)
+        assert found.tls is not None
+        assert len(found.tls.get_ca_certs()) == 1
+        assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ async def _by_official_loader(paths: str, context: str | None, clock: Callable[[
         )
         return Credentials(
             url=str(configuration.host).rstrip("/"),
-            tls=_tls(configuration),
+            tls=_tls_without_files(configuration),
             server_name=configuration.tls_server_name,
             proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
             authorization=_authorization(paths, loader, clock),
@@ -204,6 +204,20 @@ def _environment_proxy(url: str) -> str | None:
 
 def _exists(paths: str) -> bool:
     return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
+
+
+def _tls_without_files(configuration: Any) -> ssl.SSLContext | None:
+    """The loader writes certificates and keys of a kubeconfig into files, and removes them when the process ends in order: none may."""
+    from kubernetes.aio.config import kube_config
+
+    try:
+        return _tls(configuration)
+    finally:
+        used = {configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file}
+        for content, name in list(kube_config._temp_files.items()):  # noqa: SLF001 - it has no other way to forget some
+            if name in used:
+                del kube_config._temp_files[content]  # noqa: SLF001
+                Path(name).unlink(missing_ok=True)
 
 
 def _tls(configuration: Any) -> ssl.SSLContext | None:
