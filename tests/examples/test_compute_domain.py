@@ -1,4 +1,4 @@
-"""examples/23-compute-domain, beside a stand-in for NVIDIA's controller and kubelet plugin: a gang with GPUs and an IMEX channel.
+"""examples/24-compute-domain, beside a stand-in for NVIDIA's controller and kubelet plugin: a gang with GPUs and an IMEX channel.
 
 Two cliques of two trays each. The GPUs are Fairlead's to give, of its own driver or of NVIDIA's; the channel is a claim of its own, of a
 driver that is not managed.
@@ -73,7 +73,7 @@ async def trays(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         sites((), *nodes, driver=driver) as site,
         compute_domains.compute_domains(site.cluster) as controller,
     ):
-        yield Trays(site, controller, [dict(each) for each in example("23-compute-domain", driver, gpus=4)])
+        yield Trays(site, controller, [dict(each) for each in example("24-compute-domain", driver, gpus=4)])
 
 
 async def test_a_gang_with_a_channel_waits_for_its_template_and_then_runs_whole_in_one_clique(trays: Trays) -> None:
