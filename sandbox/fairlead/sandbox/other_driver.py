@@ -34,18 +34,19 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 
-_KIND: Final = f"k8s.{NVIDIA}/claim"
 _GRACE_S: Final = 1.0
 _CONFIGS: Final = frozenset(("resource.nvidia.com/v1beta1", kind) for kind in ("GpuConfig", "MigDeviceConfig"))
 _GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
 class OtherDriver:
-    """`driver.running(...)` serves one node while the block lasts."""
+    """`driver.running(...)` serves one node while the block lasts. A subclass is another driver: its devices, and what it checks."""
+
+    driver = NVIDIA
 
     def __init__(self, client: Client, *, node: str, profile: str, cdi_dir: Path) -> None:
-        self._client = client
-        self._node = node
+        self.client = client
+        self.node = node
         self._profile = profile
         self._cdi_dir = cdi_dir
         self._prepared: dict[str, tuple[str, ...]] = {}  # claim UID: its devices
@@ -53,13 +54,13 @@ class OtherDriver:
     @contextlib.asynccontextmanager
     async def running(self, *, plugins_dir: Path, registry_dir: Path) -> AsyncIterator[OtherDriver]:
         """Its slices are published and its sockets listen; kubelet registers it then."""
-        paths = plugin_paths(driver=NVIDIA, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
+        paths = plugin_paths(driver=self.driver, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
         paths.data.mkdir(parents=True, exist_ok=True)
         await self._publish()
         async with contextlib.AsyncExitStack() as stack:
             dra, registrar = grpc.aio.server(), grpc.aio.server()
             protocol.DRA[protocol.DRA_V1].serve(self, dra)
-            protocol.REGISTRATION.serve(_Registration(driver=NVIDIA, endpoint=str(paths.dra)), registrar)
+            protocol.REGISTRATION.serve(_Registration(driver=self.driver, endpoint=str(paths.dra)), registrar)
             for server, path in ((dra, paths.dra), (registrar, paths.registration)):
                 server.add_insecure_port(f"unix:{path}")
                 await server.start()
@@ -67,24 +68,34 @@ class OtherDriver:
                 stack.callback(path.unlink, missing_ok=True)
             yield self
 
-    async def _publish(self) -> None:
-        backend = factory.open_backend(f"simulated:{self._profile}", node=self._node, data=None)
+    def devices(self) -> list[list[Json]]:
+        """Of each slice."""
+        backend = factory.open_backend(f"simulated:{self._profile}", node=self.node, data=None)
         try:
-            bodies = slices.build(backend.inventory()).slices
+            return [as_nvidia(msgspec.to_builtins(each.devices)) for each in slices.build(backend.inventory()).slices]
         finally:
             backend.close()
-        pool = {"name": self._node, "generation": 1, "resourceSliceCount": len(bodies)}
-        for number, body in enumerate(bodies):
-            devices = as_nvidia(msgspec.to_builtins(body.devices))
-            spec: Json = {"driver": NVIDIA, "nodeName": self._node, "pool": pool, "devices": devices}
-            name = f"{self._node}-{NVIDIA}-{number}"
+
+    def device_node(self, device: str) -> str:
+        return f"/dev/nvidia{device.split('-')[1]}"
+
+    async def check(self, allocation: Mapping[str, Any]) -> None:
+        """Whether the devices of a claim's allocation can be prepared now. Raises ValueError, and errors of the API."""
+        _check_configs(allocation.get("config") or ())
+
+    async def _publish(self) -> None:
+        made_of = self.devices()
+        pool = {"name": self.node, "generation": 1, "resourceSliceCount": len(made_of)}
+        for number, devices in enumerate(made_of):
+            spec: Json = {"driver": self.driver, "nodeName": self.node, "pool": pool, "devices": devices}
+            name = f"{self.node}-{self.driver}-{number}"
             made = {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceSlice",
                 "metadata": {"name": name},
                 "spec": spec,
             }
-            await self._client.create(raw(RESOURCE_SLICES), made)
+            await self.client.create(raw(RESOURCE_SLICES), made)
 
     # -- what kubelet calls ----------------------------------------------------------------------------------------
 
@@ -95,7 +106,7 @@ class OtherDriver:
             try:
                 allocation = await self._allocation(ref)
                 results = self._results(allocation)
-                _check_configs(allocation.get("config") or ())
+                await self.check(allocation)
                 self._prepare(ref.uid, results)
             except (errors.ApiError, ValueError) as error:
                 entry.error = str(error)
@@ -105,7 +116,7 @@ class OtherDriver:
                     request_names=[result["request"]],
                     pool_name=result["pool"],
                     device_name=result["device"],
-                    cdi_device_ids=[f"{_KIND}={ref.uid}-{result['device']}"],
+                    cdi_device_ids=[f"{self._kind}={ref.uid}-{result['device']}"],
                 )
         return response
 
@@ -119,7 +130,7 @@ class OtherDriver:
 
     async def _allocation(self, ref: Any) -> Mapping[str, Any]:
         """The devices and configs of the claim's allocation. Raises ValueError, and errors of the API."""
-        claim = await self._client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
+        claim = await self.client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
         where = f"ResourceClaim {ref.namespace}/{ref.name}"
         if claim["metadata"]["uid"] != ref.uid:
             raise ValueError(f"{where}: was recreated; kubelet asks for UID {ref.uid}")
@@ -131,7 +142,7 @@ class OtherDriver:
 
     def _results(self, devices: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """What of them is this driver's, on this node."""
-        return [each for each in devices["results"] if each["driver"] == NVIDIA and each["pool"] == self._node]
+        return [each for each in devices["results"] if each["driver"] == self.driver and each["pool"] == self.node]
 
     def _prepare(self, uid: str, results: list[Mapping[str, Any]]) -> None:
         wanted = tuple(each["device"] for each in results if not each.get("adminAccess"))
@@ -141,13 +152,13 @@ class OtherDriver:
         self._prepared[uid] = wanted
         spec = {
             "cdiVersion": "0.6.0",
-            "kind": _KIND,
+            "kind": self._kind,
             "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
             "devices": [
                 {
                     "name": f"{uid}-{each['device']}",
                     "containerEdits": {
-                        "deviceNodes": [{"path": f"/dev/nvidia{each['device'].split('-')[1]}", "hostPath": "/dev/null"}]
+                        "deviceNodes": [{"path": self.device_node(each["device"]), "hostPath": "/dev/null"}]
                     },
                 }
                 for each in results
@@ -158,8 +169,12 @@ class OtherDriver:
         draft.write_text(json.dumps(spec))
         draft.replace(path)
 
+    @property
+    def _kind(self) -> str:
+        return f"k8s.{self.driver}/claim"
+
     def _spec_file(self, uid: str) -> Path:
-        return self._cdi_dir / f"k8s.{NVIDIA}-claim_{uid}.json"
+        return self._cdi_dir / f"k8s.{self.driver}-claim_{uid}.json"
 
 
 def _check_configs(configs: Iterable[Mapping[str, Any]]) -> None:
@@ -239,11 +254,14 @@ def classes() -> list[Json]:
 def for_driver(text: str, driver: str, *, gpus: int) -> str:
     """A manifest of ours for another driver: its classes, its domain, and the attribute by which so many GPUs are joined.
 
+    A clique is what GPU feature discovery writes on the node: NVIDIA's driver publishes no attribute of it.
+
     What a user who follows docs/migration.md writes. Raises KeyError for a driver that is not known.
     """
     known = DRIVERS[driver]
     for ours, theirs in (
         (f"{DRIVER}/nvlinkDomain", known.island(gpus)),
+        (f"{DRIVER}/nvlinkClique", "nvidia.com/gpu.clique"),
         (f"mig.{DRIVER}", known.part_class),
         (DRIVER, known.driver),
     ):
