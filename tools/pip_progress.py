@@ -47,14 +47,12 @@ def main(command: Sequence[str]) -> int:
 
 def stage(said: Sequence[str]) -> str:
     """What pip is at, by the lines that it has said so far."""
-    if any(line.startswith("Installing collected packages") for line in said):
-        return f"installing {_collected(said)} packages"
-    last = next((line.split()[1] for line in reversed(said) if line.startswith("Collecting ")), "")
-    return f"downloading {last}, package {_collected(said)}" if last else "starting pip"
-
-
-def _collected(said: Sequence[str]) -> int:
-    return sum(line.startswith("Collecting ") for line in said)
+    for line in reversed(said):
+        if line.startswith("Installing collected packages:"):
+            return f"installing {line.count(',') + 1} packages"
+        if line.startswith("Collecting "):
+            return f"downloading {line.split()[1]}"
+    return "starting pip"
 
 
 if __name__ == "__main__":
