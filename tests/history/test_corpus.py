@@ -66,8 +66,8 @@ def test_the_corpus_has_what_decisions_are_made_of():
 
 EDITS = {
     "the youngest of a queue first": ("queues.gangs", "PendingGang.__init__", "gang.created, gang.uid)", "-gang.created, gang.uid)"),
-    "low priority first": ("queues.order", "Order._key", "-gang.priority,", "gang.priority,"),
-    "the larger share first": ("queues.order", "Order._key", "self._share(queue, head),", "-self._share(queue, head),"),
+    "low priority first": ("queues.gangs", "Order._key", " -gang.priority,\n", " gang.priority,\n"),
+    "the larger share first": ("queues.gangs", "Order._key", "self._share(queue, head),", "-self._share(queue, head),"),
     "minimum run times do not protect": (
         "reclaim.eviction_policy", "VictimPolicy.refusal", "if unit in self.candidates.protected:", "if False:",
     ),

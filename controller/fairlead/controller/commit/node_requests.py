@@ -317,7 +317,7 @@ class NodeRequests(Part):
 
 VALUES = {
     "ProvisioningRequest": "autoscaling.provisioningRequests=true",
-    "Placeholder": "autoscaling.shapes=true",
+    "Placeholder": "autoscaling.placeholders=true",
 }
 """Values of the chart that give the controller the rights which the mode needs."""
 
