@@ -22,12 +22,12 @@ class NetworkDriver(StandIn):
     driver = DRANET
 
     def devices(self) -> list[list[Json]]:
-        gpus = [device for devices in simulated(self._profile, self._node) for device in devices]
+        gpus = [device for devices in simulated(self.profile, self.node) for device in devices]
         beside = [each["attributes"] for each in gpus if each.get("attributes", {}).get("type") == {"string": "gpu"}]
         nics = [_rdma(number, gpu, address=_DOMAIN - number) for number, gpu in enumerate(beside)]
         return [sorted([*nics, _nic("0000:00:02.0", "eth1", rdma=False)], key=lambda nic: str(nic["name"]))]
 
-    def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
+    async def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
         consumers = claim["status"].get("reservedFor") or []
         if len(consumers) != 1 or consumers[0]["resource"] != "pods":
             raise ValueError(f"driver only supports one pod per claim, got {len(consumers)} consumers")

@@ -24,12 +24,13 @@ from fairlead.api.names import DRIVER
 from fairlead.kube.client import Client
 from fairlead.sandbox.stand_in import Json, StandIn, simulated
 
-_KIND: Final = f"k8s.{NVIDIA}/claim"
 _CONFIGS: Final = frozenset(("resource.nvidia.com/v1beta1", kind) for kind in ("GpuConfig", "MigDeviceConfig"))
 _GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
 class OtherDriver(StandIn):
+    """A subclass is another driver that gives containers device nodes by CDI: its devices, and what it checks."""
+
     driver = NVIDIA
 
     def __init__(self, client: Client, *, node: str, profile: str, cdi_dir: Path) -> None:
@@ -37,10 +38,17 @@ class OtherDriver(StandIn):
         self._cdi_dir = cdi_dir
 
     def devices(self) -> list[list[Json]]:
-        return [as_nvidia(devices) for devices in simulated(self._profile, self._node)]
+        return [as_nvidia(devices) for devices in simulated(self.profile, self.node)]
 
-    def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
-        _check_configs(claim["status"]["allocation"]["devices"].get("config") or ())
+    def device_node(self, device: str) -> str:
+        return f"/dev/nvidia{device.split('-')[1]}"
+
+    async def check(self, allocation: Mapping[str, Any]) -> None:
+        """Whether the devices of a claim's allocation can be prepared now. Raises ValueError, and errors of the API."""
+        _check_configs(allocation.get("config") or ())
+
+    async def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
+        await self.check(claim["status"]["allocation"]["devices"])
         uid = claim["metadata"]["uid"]
         self._write(uid, results)
         return [
@@ -48,7 +56,7 @@ class OtherDriver(StandIn):
                 "request_names": [each["request"]],
                 "pool_name": each["pool"],
                 "device_name": each["device"],
-                "cdi_device_ids": [f"{_KIND}={uid}-{each['device']}"],
+                "cdi_device_ids": [f"{self._kind}={uid}-{each['device']}"],
             }
             for each in results
         ]
@@ -59,13 +67,13 @@ class OtherDriver(StandIn):
     def _write(self, uid: str, results: Iterable[Mapping[str, Any]]) -> None:
         spec = {
             "cdiVersion": "0.6.0",
-            "kind": _KIND,
+            "kind": self._kind,
             "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]},
             "devices": [
                 {
                     "name": f"{uid}-{each['device']}",
                     "containerEdits": {
-                        "deviceNodes": [{"path": f"/dev/nvidia{each['device'].split('-')[1]}", "hostPath": "/dev/null"}]
+                        "deviceNodes": [{"path": self.device_node(each["device"]), "hostPath": "/dev/null"}]
                     },
                 }
                 for each in results
@@ -76,8 +84,12 @@ class OtherDriver(StandIn):
         draft.write_text(json.dumps(spec))
         draft.replace(path)
 
+    @property
+    def _kind(self) -> str:
+        return f"k8s.{self.driver}/claim"
+
     def _spec_file(self, uid: str) -> Path:
-        return self._cdi_dir / f"k8s.{NVIDIA}-claim_{uid}.json"
+        return self._cdi_dir / f"k8s.{self.driver}-claim_{uid}.json"
 
 
 def _check_configs(configs: Iterable[Mapping[str, Any]]) -> None:
@@ -147,11 +159,14 @@ def classes() -> list[Json]:
 def for_driver(text: str, driver: str, *, gpus: int) -> str:
     """A manifest of ours for another driver: its classes, its domain, and the attribute by which so many GPUs are joined.
 
+    A clique is what GPU feature discovery writes on the node: NVIDIA's driver publishes no attribute of it.
+
     What a user who follows docs/migration.md writes. Raises KeyError for a driver that is not known.
     """
     known = DRIVERS[driver]
     for ours, theirs in (
         (f"{DRIVER}/nvlinkDomain", known.island(gpus)),
+        (f"{DRIVER}/nvlinkClique", "nvidia.com/gpu.clique"),
         (f"mig.{DRIVER}", known.part_class),
         (DRIVER, known.driver),
     ):

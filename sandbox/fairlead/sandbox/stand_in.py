@@ -34,9 +34,9 @@ class StandIn(abc.ABC):
     driver: ClassVar[str]
 
     def __init__(self, client: Client, *, node: str, profile: str) -> None:
-        self._client = client
-        self._node = node
-        self._profile = profile
+        self.client = client
+        self.node = node
+        self.profile = profile
         self._prepared: dict[str, tuple[str, ...]] = {}  # claim UID: its devices
 
     @abc.abstractmethod
@@ -44,8 +44,8 @@ class StandIn(abc.ABC):
         """Of each slice of the node's pool the devices."""
 
     @abc.abstractmethod
-    def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
-        """Prepares what of the claim's allocation is this driver's; the devices of the answer. Raises ValueError."""
+    async def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
+        """Prepares what of the claim's allocation is this driver's; the devices of the answer. Raises ValueError, and errors of the API."""
 
     @abc.abstractmethod
     def unprepare(self, uid: str) -> None: ...
@@ -69,17 +69,17 @@ class StandIn(abc.ABC):
 
     async def _publish(self) -> None:
         bodies = self.devices()
-        pool = {"name": self._node, "generation": 1, "resourceSliceCount": len(bodies)}
+        pool = {"name": self.node, "generation": 1, "resourceSliceCount": len(bodies)}
         for number, devices in enumerate(bodies):
-            spec: Json = {"driver": self.driver, "nodeName": self._node, "pool": pool, "devices": devices}
-            name = f"{self._node}-{self.driver}-{number}"
+            spec: Json = {"driver": self.driver, "nodeName": self.node, "pool": pool, "devices": devices}
+            name = f"{self.node}-{self.driver}-{number}"
             made = {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceSlice",
                 "metadata": {"name": name},
                 "spec": spec,
             }
-            await self._client.create(raw(RESOURCE_SLICES), made)
+            await self.client.create(raw(RESOURCE_SLICES), made)
 
     # -- what kubelet calls ----------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class StandIn(abc.ABC):
                 claim = await self._claim(ref)
                 results = self._results(claim)
                 wanted = self._free(ref.uid, results)
-                for device in self.prepare(claim, results):
+                for device in await self.prepare(claim, results):
                     entry.devices.add(**device)
                 self._prepared[ref.uid] = wanted
             except (errors.ApiError, ValueError) as error:
@@ -108,7 +108,7 @@ class StandIn(abc.ABC):
 
     async def _claim(self, ref: Any) -> Json:
         """The claim, which is allocated. Raises ValueError, and errors of the API."""
-        claim = await self._client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
+        claim = await self.client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
         where = f"ResourceClaim {ref.namespace}/{ref.name}"
         if claim["metadata"]["uid"] != ref.uid:
             raise ValueError(f"{where}: was recreated; kubelet asks for UID {ref.uid}")
@@ -119,7 +119,7 @@ class StandIn(abc.ABC):
     def _results(self, claim: Json) -> list[Mapping[str, Any]]:
         """What of the allocation is this driver's, on this node."""
         results = claim["status"]["allocation"]["devices"]["results"]
-        return [each for each in results if each["driver"] == self.driver and each["pool"] == self._node]
+        return [each for each in results if each["driver"] == self.driver and each["pool"] == self.node]
 
     def _free(self, uid: str, results: list[Mapping[str, Any]]) -> tuple[str, ...]:
         """The devices that the claim takes. Raises ValueError where another one has prepared one of them."""

@@ -8,6 +8,7 @@ from fairlead.controller.gangs.admission import requests
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.held.running import RunningContext, running_gang
+from fairlead.engine.types.reasons import Code
 from fairlead.kube import core
 from tests.controller.gang_views import (
     Objects,
@@ -115,6 +116,15 @@ def test_claims_of_other_drivers_are_not_managed_and_unknown_classes_are_named()
     assert len(gang.unmanaged) == 1
     objects = Objects(templates={"t": template(device_class="nowhere")})
     assert "DeviceClass nowhere does not exist" in problem_of(view(pod("solo"), objects=objects))
+
+
+def test_a_template_that_does_not_exist_yet_is_waited_for():
+    """What makes it may come after the pods: NVIDIA's controller makes one of each ComputeDomain."""
+    found = requests.blocking_problem(view(pod("solo"), objects=Objects(templates={})))
+    assert found is not None
+    assert found.code is Code.GATHERING
+    assert "ResourceClaimTemplate ml/t, which pod solo uses, does not exist yet" in found.message
+    assert requests.blocking_problem(view(pod("solo"))) is None
 
 
 def test_a_released_pod_is_known_by_the_claim_that_is_reserved_for_it():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
+from fairlead.api.drivers import NVIDIA
 from fairlead.controller import app as controller
 from fairlead.controller.app import ControllerOptions
 from fairlead.kube import errors
@@ -23,6 +24,7 @@ from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.installation import nvidia_gpus
 from fairlead.sandbox.objects import results_of
 from fairlead.webhook import app as webhook
 from fairlead.webhook.options import WebhookOptions
@@ -158,8 +160,11 @@ def _rights(controllers: Sequence[Controller]) -> list[Obj]:
 
 
 @contextlib.asynccontextmanager
-async def sites(controllers: Sequence[Controller], *nodes: NodeSpec) -> AsyncIterator[Site]:
-    """The cluster with examples/00-queues and these systems' kinds; at the end no device was ever in two claims."""
+async def sites(controllers: Sequence[Controller], *nodes: NodeSpec, driver: str = names.DRIVER) -> AsyncIterator[Site]:
+    """The cluster with examples/00-queues and these systems' kinds; at the end no device was ever in two claims.
+
+    With NVIDIA's `driver` that is the managed one, and a stand-in serves it on `labelled` nodes.
+    """
     with tempfile.TemporaryDirectory(prefix="fl-") as path:
         options = ClusterOptions(
             workdir=Path(path),
@@ -171,7 +176,12 @@ async def sites(controllers: Sequence[Controller], *nodes: NodeSpec) -> AsyncIte
             scheduler_backoff_s=(0.1, 1.0),
             release=of_this_run(),
         )
-        async with Cluster(options) as cluster, _programs(cluster), ledger(cluster.admin) as seen:
+        async with (
+            Cluster(options) as cluster,
+            nvidia_gpus(cluster) if driver == NVIDIA else contextlib.nullcontext(),
+            _programs(cluster, driver),
+            ledger(cluster.admin) as seen,
+        ):
             site = Site(cluster, controllers, seen)
             kinds = [kind.definition for each in controllers for kind in each.kinds]
             await cluster.apply([*kinds, *_rights(controllers), *load("00-queues")])
@@ -183,12 +193,14 @@ async def sites(controllers: Sequence[Controller], *nodes: NodeSpec) -> AsyncIte
 
 
 @contextlib.asynccontextmanager
-async def _programs(cluster: Cluster) -> AsyncIterator[None]:
+async def _programs(cluster: Cluster, driver: str) -> AsyncIterator[None]:
     of_webhook, of_controller = (
         f"system:serviceaccount:{names.NAMESPACE}:fairlead-{each}" for each in ("webhook", "controller")
     )
-    hook = WebhookOptions(kubeconfig=cluster.kubeconfig(of_webhook), bind="127.0.0.1:0", url="https://127.0.0.1:0")
-    head = ControllerOptions(kubeconfig=cluster.kubeconfig(of_controller), seed=1, forecast=False)
+    config, of_driver = cluster.kubeconfig(of_webhook), (driver,)
+    hook = WebhookOptions(kubeconfig=config, managed_drivers=of_driver, bind="127.0.0.1:0", url="https://127.0.0.1:0")
+    config = cluster.kubeconfig(of_controller)
+    head = ControllerOptions(kubeconfig=config, managed_drivers=of_driver, seed=1, forecast=False)
     ready = asyncio.Event(), asyncio.Event()
     runs: tuple[Coroutine[Any, Any, None], ...] = (
         webhook.run(hook, ready=ready[0]),

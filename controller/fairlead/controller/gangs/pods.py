@@ -173,7 +173,8 @@ def _templated(
     if claims.is_legacy_template(template_name):
         legacy_templates.add(template_name)
         return GangProblem(code=Code.GATHERING, message=f"{where} is being made")
-    return GangProblem(code=Code.INVALID, message=f"{where} does not exist; create it")
+    message = f"{where} does not exist yet; create it, or what makes it, such as a ComputeDomain"
+    return GangProblem(code=Code.GATHERING, message=message)
 
 
 def _stage(pod: core.Pod) -> Stage:

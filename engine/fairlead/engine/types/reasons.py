@@ -16,7 +16,7 @@ from fairlead.kube import timestamps
 class Code(StrEnum):
     """Why a gang waits or is evicted: one CamelCase word that fits a condition's `reason`."""
 
-    GATHERING = "Gathering"  # fewer members exist than the gang's size
+    GATHERING = "Gathering"  # fewer members exist than the gang's size, or a template of their claims is to come
     NO_MORE_PODS = "NoMorePods"  # the same, and what makes its pods has ended: it never waits for them
     INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
     UNKNOWN_QUEUE = "UnknownQueue"
