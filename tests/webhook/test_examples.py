@@ -16,6 +16,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.offline import RESOURCES
 from fairlead.webhook.review.facts import Facts
+from tests.support import compute_domains
 from tests.support.webhook import CLASSES, admitted, facts
 
 Json = dict[str, Any]
@@ -48,9 +49,15 @@ def governing(namespace: str) -> list[TenancyPolicy]:
 
 
 def known(namespace: str) -> Facts:
-    """The cluster once every example's classes, templates, flavors and policies are there, and the drivers of all are managed."""
+    """The cluster once every example's classes, templates, flavors and policies are there, and what NVIDIA's driver makes of ComputeDomains."""
     templates, flavors, classes = {}, {}, dict(CLASSES)
-    for _, document in OBJECTS:
+    made = [
+        each
+        for _, document in OBJECTS
+        if document["kind"] == "ComputeDomain"
+        for each in compute_domains.made_of({**document, "metadata": {**document["metadata"], "uid": "1"}})
+    ]
+    for document in (*(document for _, document in OBJECTS), *compute_domains.installation(), *made):
         metadata = document["metadata"]
         if document["kind"] == "ResourceClaimTemplate":
             spec = msgspec.convert(document["spec"]["spec"], ResourceClaimSpec)
