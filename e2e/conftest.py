@@ -5,6 +5,9 @@ sandbox they are installed from manifests/overlays/simulated, as an operator wou
 way the cluster needs the GPUs that the examples ask for: two nodes as hgx-h100, one as dgx-a100, one as l40s. With --requests
 its nodes may have less CPU and memory than such servers.
 
+The sandbox has a stand-in for DRANET's NICs beside the GPUs, and both drivers are managed there; elsewhere the example that needs them is
+left out unless DRANET publishes some.
+
 With --driver gpu.nvidia.com the GPUs are those of NVIDIA's DRA driver: on the sandbox a stand-in publishes them in that driver's form,
 and Fairlead is installed from manifests/overlays/nvidia-driver, without a driver of its own. The examples are applied as a user of that
 driver would write them.
@@ -62,7 +65,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             yield found
             return
     options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
-    async with installed_for(options, driver) as cluster, Observer(cluster.admin).running() as observer:
+    async with installed_for(options, driver, with_nics=True) as cluster, Observer(cluster.admin).running() as observer:
         found = Site(cluster.admin, observer, requests, driver)
         await found.apply("00-queues")
         yield found

@@ -76,6 +76,13 @@ UNPREPARED = {
 }
 OTHER_SLICE = next(each for each in health.healthy()[SLICES] if each["spec"]["nodeName"] == NODES[1])
 OTHER_SLICE["spec"]["driver"] = NVIDIA
+CLASSES, TEMPLATES = "deviceclasses.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
+DRANET = {
+    "metadata": {"name": "dranet.net"},
+    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'dra.net'"}}]},
+}
+MIXED = health.claim("both-gpu")
+MIXED["spec"]["devices"]["requests"].append({"name": "nic", "exactly": {"deviceClassName": "dranet.net", "count": 1}})
 TAINTS = [{"key": "gpu.fairlead.dev/xid", "value": "79", "effect": "NoExecute"}]
 RIGHTS = dict.fromkeys(reading.RIGHTS, True) | {"update resourceclaims/binding": False}
 REFUSED = 'failed calling webhook "pods.fairlead.dev": connection refused'
@@ -170,6 +177,13 @@ CASES = {
     ),
     "a_fence_that_only_warns": Case("FenceOpen", SOME, "has no binding that denies", {f"{BINDINGS} * spec validationActions": ["Warn"]}),
     "a_fence_of_another_driver": Case("FenceOpen", SOME, "does not name the driver gpu.nvidia.com", OF_NVIDIA, {"drivers": (NVIDIA,)}),
+    "a_claim_of_two_drivers_of_which_one_is_not_managed": Case(
+        "MixedDrivers", SOME, "team/both-gpu: devices.requests[1]: DeviceClass dranet.net is of a driver that Fairlead does not allocate for",
+        {f"{CLASSES} {ADD}": DRANET, f"{CLAIMS} {ADD}": MIXED, f"{TEMPLATES} {ADD}": health.template_of(MIXED, "both")},
+    ),
+    "a_template_of_two_drivers_of_which_one_is_not_managed": Case(
+        "MixedDrivers", SOME, "add dra.net to managedDrivers of the chart", {f"{CLASSES} {ADD}": DRANET, f"{TEMPLATES} {ADD}": health.template_of(MIXED, "both")}
+    ),
     "a_device_plugin_beside_us": Case(
         "TwoDriversOnANode", SOME, "device plugin (nvidia.com/gpu): nodes node-0", {"nodes 0 status allocatable nvidia.com/gpu": "8"}
     ),

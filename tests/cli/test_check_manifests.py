@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.api import names
 from tests.support.commands import invoke
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -149,9 +150,17 @@ def test_a_jobs_pods_are_judged_too() -> None:
 
 
 def test_the_examples_pass_the_ready_policies() -> None:
-    status, out, err = run(ROOT / "examples", "--policies", str(ROOT / "manifests" / "policies"))
+    managed = [f"--managed-driver={each}" for each in (names.DRIVER, "dra.net")]
+    status, out, err = run(ROOT / "examples", *managed, "--policies", str(ROOT / "manifests" / "policies"))
     assert (status, err) == (0, "")
     assert "0 verdicts refused" in out
+
+
+def test_a_template_for_devices_of_two_drivers_is_refused_where_one_is_not_managed() -> None:
+    status, out, _ = run(ROOT / "examples" / "23-gpu-and-nic")
+    assert status == 1
+    assert "ResourceClaimTemplate vision/gpu-and-nic: spec.spec.devices.requests[1]: DeviceClass dranet.net" in out
+    assert "add dra.net to managedDrivers of the chart (--managed-driver)" in out
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "3"])

@@ -152,6 +152,8 @@ def test_the_examples_have_no_traps() -> None:
     status, out = run(
         "-o",
         "json",
+        "--managed-driver=gpu.fairlead.dev",
+        "--managed-driver=dra.net",
         ROOT / "examples",
         ROOT / "examples/17-notebooks/claim.py",
         ROOT / "examples/17-notebooks/legacy.py",

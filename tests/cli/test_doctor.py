@@ -18,9 +18,9 @@ from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen
 from tests.support import health
-from tests.support.health import NOW
+from tests.support.health import DROP, NOW
 
-from .doctor_cases import ALL, CASES, NOTE
+from .doctor_cases import ALL, CASES, CLAIMS, NOTE, TEMPLATES
 
 
 def test_of_a_healthy_cluster_nothing_is_found() -> None:
@@ -102,6 +102,19 @@ def test_each_kind_that_may_not_be_read_leads_to_no_cause() -> None:
         found = health.seen(health.healthy())
         refused = dataclasses.replace(found, lists={**found.lists, kind: Listed(gap=f"you may not list {kind}")})
         assert [each.code for each in diagnose(refused) if each.stops is not NOTE] == [], kind
+
+
+def test_of_a_claim_of_two_drivers_what_is_allocated_or_wholly_managed_is_no_cause() -> None:
+    """Once the second driver is managed nothing is found, nor of a claim that got its devices while it was."""
+    lists = health.changed(health.healthy(), CASES["a_claim_of_two_drivers_of_which_one_is_not_managed"].change)
+    (found,) = diagnose(health.seen(lists))
+    assert found.code == "MixedDrivers"
+    assert "team/both, team/both-gpu" in found.evidence[0]
+    assert "MixedDrivers" not in {each.code for each in diagnose(health.seen(lists, drivers=(names.DRIVER, "dra.net")))}
+    allocated = health.claim("both-gpu", allocated_by="fairlead-controller", device="gpu-1")
+    allocated["spec"] = lists[CLAIMS][-1]["spec"]
+    lists = health.changed(lists, {f"{CLAIMS} both-gpu": allocated, f"{TEMPLATES} both": DROP})
+    assert diagnose(health.seen(lists)) == []
 
 
 # -- odd objects ---------------------------------------------------------------------------------------------------------

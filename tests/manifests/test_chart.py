@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from fairlead.api import names
 from fairlead.sandbox.install import manifests
+from fairlead.sandbox.installation import also_managing
+from fairlead.sandbox.network_driver import DRANET
 from tests.support.chart import by_name, container
 
 ROOT = Path(__file__).parents[2]
@@ -79,6 +82,14 @@ def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the
     fence = found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"]["spec"]
     assert "r.driver in ['gpu.nvidia.com']" in fence["matchConditions"][1]["expression"]
     assert "gpu.fairlead.dev'])" not in str(fence), "no filter on another driver's devices"
+
+
+def test_the_sandbox_manages_a_second_driver_as_the_chart_does(template):
+    """The examples with NICs run on what `also_managing` makes of manifests: it is what an operator gets from the chart."""
+    found = by_name(template(values={"managedDrivers": [names.DRIVER, DRANET]}))
+    made = by_name(also_managing(template(values={}), DRANET))
+    assert made == found
+    assert made != by_name(template(values={}))
 
 
 def test_another_namespace_is_refused(refusal):

@@ -191,6 +191,10 @@ def claim(name: str, *, namespace: str = "team", allocated_by: str = "", device:
     return made
 
 
+def template_of(claim: Raw, name: str) -> Raw:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"spec": copy.deepcopy(claim["spec"])}}
+
+
 def changed(lists: Lists, *changes: Change) -> Lists:
     """The same lists, in which each place that a change names has its value, or is no more. What it names has to be there."""
     for place, value in (each for change in changes for each in change.items()):

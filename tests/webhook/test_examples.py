@@ -13,10 +13,11 @@ import yaml
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.kube.resource import ResourceClaimSpec
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.offline import RESOURCES
 from fairlead.webhook.review.facts import Facts
-from tests.support.webhook import admitted, facts
+from tests.support import compute_domains
+from tests.support.webhook import CLASSES, admitted, facts
 
 Json = dict[str, Any]
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.yaml"))
@@ -48,16 +49,25 @@ def governing(namespace: str) -> list[TenancyPolicy]:
 
 
 def known(namespace: str) -> Facts:
-    """The cluster once every example's templates, flavors and policies are there."""
-    templates, flavors = {}, {}
-    for _, document in OBJECTS:
+    """The cluster once every example's classes, templates, flavors and policies are there, and what NVIDIA's driver makes of ComputeDomains."""
+    templates, flavors, classes = {}, {}, dict(CLASSES)
+    made = [
+        each
+        for _, document in OBJECTS
+        if document["kind"] == "ComputeDomain"
+        for each in compute_domains.made_of({**document, "metadata": {**document["metadata"], "uid": "1"}})
+    ]
+    for document in (*(document for _, document in OBJECTS), *compute_domains.installation(), *made):
         metadata = document["metadata"]
         if document["kind"] == "ResourceClaimTemplate":
             spec = msgspec.convert(document["spec"]["spec"], ResourceClaimSpec)
             templates[metadata.get("namespace", "default"), metadata["name"]] = spec
+        if document["kind"] == "DeviceClass":
+            classes[metadata["name"]] = msgspec.convert(document, DeviceClass)
         if document["kind"] == "Flavor":
             flavors[metadata["name"]] = Flavor.read(document)
-    return facts(templates=templates, flavors=flavors, policies=governing(namespace))
+    drivers = (names.DRIVER, "dra.net")
+    return facts(templates=templates, flavors=flavors, classes=classes, drivers=drivers, policies=governing(namespace))
 
 
 @pytest.mark.parametrize("document", [document for _, document in REVIEWED], ids=[name for name, _ in REVIEWED])

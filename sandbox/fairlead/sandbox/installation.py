@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.api.drivers import NVIDIA
 from fairlead.sandbox import files, other_driver
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.install.workloads import READY_TIMEOUT_S
+from fairlead.sandbox.network_driver import DRANET, NetworkDriver
+from fairlead.sandbox.node import Node
 from fairlead.sandbox.other_driver import OtherDriver
+from fairlead.sandbox.stand_in import StandIn
 
 SIMULATED = "manifests/overlays/simulated"
 """What gives a node that is labelled PROFILE=x the GPUs of that profile."""
@@ -48,42 +51,78 @@ async def bare(options: ClusterOptions) -> AsyncIterator[Cluster]:
 async def installed(options: ClusterOptions, objects: Iterable[Mapping[str, Any]]) -> AsyncIterator[Cluster]:
     """Ready when the block begins: every pod answers its probes, and kubelet has registered every node's driver."""
     async with bare(options) as cluster:
-        await cluster.apply(objects)
-        await cluster.workloads.start()
-        await registered(cluster)
+        await _install(cluster, objects)
         yield cluster
+
+
+async def _install(cluster: Cluster, objects: Iterable[Mapping[str, Any]]) -> None:
+    await cluster.apply(objects)
+    await cluster.workloads.start()
+    await registered(cluster)
 
 
 @contextlib.asynccontextmanager
 async def nvidia_gpus(cluster: Cluster) -> AsyncIterator[None]:
     """The GPUs of the profiles that its nodes are labelled with, as those of a stand-in for NVIDIA's driver, and its classes."""
     await cluster.apply(other_driver.classes())
-    async with contextlib.AsyncExitStack() as stack:
-        for spec in cluster.options.nodes:
-            node, profile = cluster.nodes[spec.name], spec.labels.get(PROFILE, "")
-            if not profile:
-                continue
-            driver = OtherDriver(cluster.admin, node=node.name, profile=profile, cdi_dir=node.cdi_dir)
-            await stack.enter_async_context(
-                driver.running(plugins_dir=node.plugins_dir, registry_dir=node.registry_dir)
-            )
-            async with asyncio.timeout(READY_TIMEOUT_S):
-                await node.kubelet.plugins.registered(NVIDIA)
+    async with _on_nodes(
+        cluster, lambda node, profile: OtherDriver(cluster.admin, node=node.name, profile=profile, cdi_dir=node.cdi_dir)
+    ):
         yield
 
 
 @contextlib.asynccontextmanager
-async def installed_for(options: ClusterOptions, driver: str) -> AsyncIterator[Cluster]:
-    """Fairlead installed for the simulated GPUs of labelled nodes, which this driver publishes: ours, or NVIDIA's beside none of ours."""
+async def nics(cluster: Cluster) -> AsyncIterator[None]:
+    """NICs beside the GPUs of the nodes' profiles, as those of a stand-in for DRANET."""
+    async with _on_nodes(cluster, lambda node, profile: NetworkDriver(cluster.admin, node=node.name, profile=profile)):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _on_nodes(cluster: Cluster, make: Callable[[Node, str], StandIn]) -> AsyncIterator[None]:
+    """A driver on each node with a profile, which its kubelet has registered."""
+    async with contextlib.AsyncExitStack() as stack:
+        for spec in cluster.options.nodes:
+            node, profile = cluster.nodes[spec.name], spec.profile or spec.labels.get(PROFILE, "")
+            if not profile:
+                continue
+            driver = make(node, profile)
+            await stack.enter_async_context(
+                driver.running(plugins_dir=node.plugins_dir, registry_dir=node.registry_dir)
+            )
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await node.kubelet.plugins.registered(driver.driver)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def installed_for(options: ClusterOptions, driver: str, *, with_nics: bool = False) -> AsyncIterator[Cluster]:
+    """Fairlead installed for the simulated GPUs of labelled nodes, which this driver publishes: ours, or NVIDIA's beside none of ours.
+
+    `with_nics`: for those of DRANET beside them, too.
+    """
     objects = manifests.load(files.find(overlay_of(driver)))
-    if driver == names.DRIVER:
-        async with installed(options, objects) as cluster:
-            yield cluster
-        return
-    async with bare(options) as cluster, nvidia_gpus(cluster):
-        await cluster.apply(objects)
-        await cluster.workloads.start()
+    async with bare(options) as cluster, contextlib.AsyncExitStack() as stack:
+        if driver != names.DRIVER:
+            await stack.enter_async_context(nvidia_gpus(cluster))
+        if with_nics:
+            await stack.enter_async_context(nics(cluster))
+            objects = also_managing(objects, DRANET)
+        await _install(cluster, objects)
         yield cluster
+
+
+def also_managing(objects: Iterable[Mapping[str, Any]], driver: str) -> list[manifests.Manifest]:
+    """What the chart renders with one more driver in `managedDrivers`: the programs' arguments, and the allocation fence with its messages."""
+    text = json.dumps(list(objects))
+    for pattern, more in (
+        (r'("--managed-driver=[^"]*")()', f', "--managed-driver={driver}"'),
+        (r"(r\.driver in \['[^\]]*)(\])", f", '{driver}'"),
+        (r"(devices of [^ ]+)( are allocated| are taken back| from)", f", {driver}"),
+    ):
+        text = re.sub(pattern, rf"\1{more}\2", text)
+    made: list[manifests.Manifest] = json.loads(text)
+    return made
 
 
 def overlay_of(driver: str) -> str:

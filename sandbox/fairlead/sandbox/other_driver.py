@@ -14,67 +14,31 @@ Source: kubernetes-sigs/dra-driver-nvidia-gpu 0.5, cmd/gpu-kubelet-plugin (drive
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import grpc.aio
-import msgspec
-
 from fairlead.api.drivers import DRIVERS, NVIDIA, attributes_of
 from fairlead.api.names import DRIVER
-from fairlead.driver.backend import factory
-from fairlead.driver.kubelet import protocol
-from fairlead.driver.kubelet.protocol import dra_v1_pb2
-from fairlead.driver.kubelet.server import RegistrationService, plugin_paths
-from fairlead.driver.publish import slices
-from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
+from fairlead.sandbox.stand_in import Json, StandIn, simulated
 
-_GRACE_S: Final = 1.0
 _CONFIGS: Final = frozenset(("resource.nvidia.com/v1beta1", kind) for kind in ("GpuConfig", "MigDeviceConfig"))
 _GATES: Final = {"TimeSlicing": "TimeSlicingSettings", "MPS": "MPSSupport"}
 
 
-class OtherDriver:
-    """`driver.running(...)` serves one node while the block lasts. A subclass is another driver: its devices, and what it checks."""
+class OtherDriver(StandIn):
+    """A subclass is another driver that gives containers device nodes by CDI: its devices, and what it checks."""
 
     driver = NVIDIA
 
     def __init__(self, client: Client, *, node: str, profile: str, cdi_dir: Path) -> None:
-        self.client = client
-        self.node = node
-        self._profile = profile
+        super().__init__(client, node=node, profile=profile)
         self._cdi_dir = cdi_dir
-        self._prepared: dict[str, tuple[str, ...]] = {}  # claim UID: its devices
-
-    @contextlib.asynccontextmanager
-    async def running(self, *, plugins_dir: Path, registry_dir: Path) -> AsyncIterator[OtherDriver]:
-        """Its slices are published and its sockets listen; kubelet registers it then."""
-        paths = plugin_paths(driver=self.driver, plugins_dir=plugins_dir, registry_dir=registry_dir, pod_uid=None)
-        paths.data.mkdir(parents=True, exist_ok=True)
-        await self._publish()
-        async with contextlib.AsyncExitStack() as stack:
-            dra, registrar = grpc.aio.server(), grpc.aio.server()
-            protocol.DRA[protocol.DRA_V1].serve(self, dra)
-            protocol.REGISTRATION.serve(_Registration(driver=self.driver, endpoint=str(paths.dra)), registrar)
-            for server, path in ((dra, paths.dra), (registrar, paths.registration)):
-                server.add_insecure_port(f"unix:{path}")
-                await server.start()
-                stack.push_async_callback(server.stop, _GRACE_S)
-                stack.callback(path.unlink, missing_ok=True)
-            yield self
 
     def devices(self) -> list[list[Json]]:
-        """Of each slice."""
-        backend = factory.open_backend(f"simulated:{self._profile}", node=self.node, data=None)
-        try:
-            return [as_nvidia(msgspec.to_builtins(each.devices)) for each in slices.build(backend.inventory()).slices]
-        finally:
-            backend.close()
+        return [as_nvidia(devices) for devices in simulated(self.profile, self.node)]
 
     def device_node(self, device: str) -> str:
         return f"/dev/nvidia{device.split('-')[1]}"
@@ -83,73 +47,24 @@ class OtherDriver:
         """Whether the devices of a claim's allocation can be prepared now. Raises ValueError, and errors of the API."""
         _check_configs(allocation.get("config") or ())
 
-    async def _publish(self) -> None:
-        made_of = self.devices()
-        pool = {"name": self.node, "generation": 1, "resourceSliceCount": len(made_of)}
-        for number, devices in enumerate(made_of):
-            spec: Json = {"driver": self.driver, "nodeName": self.node, "pool": pool, "devices": devices}
-            name = f"{self.node}-{self.driver}-{number}"
-            made = {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
-                "metadata": {"name": name},
-                "spec": spec,
+    async def prepare(self, claim: Json, results: Sequence[Mapping[str, Any]]) -> list[Json]:
+        await self.check(claim["status"]["allocation"]["devices"])
+        uid = claim["metadata"]["uid"]
+        self._write(uid, results)
+        return [
+            {
+                "request_names": [each["request"]],
+                "pool_name": each["pool"],
+                "device_name": each["device"],
+                "cdi_device_ids": [f"{self._kind}={uid}-{each['device']}"],
             }
-            await self.client.create(raw(RESOURCE_SLICES), made)
+            for each in results
+        ]
 
-    # -- what kubelet calls ----------------------------------------------------------------------------------------
+    def unprepare(self, uid: str) -> None:
+        self._spec_file(uid).unlink(missing_ok=True)
 
-    async def NodePrepareResources(self, request: Any, context: object) -> Any:  # noqa: N802
-        response: Any = dra_v1_pb2.NodePrepareResourcesResponse()
-        for ref in request.claims:
-            entry = response.claims[ref.uid]
-            try:
-                allocation = await self._allocation(ref)
-                results = self._results(allocation)
-                await self.check(allocation)
-                self._prepare(ref.uid, results)
-            except (errors.ApiError, ValueError) as error:
-                entry.error = str(error)
-                continue
-            for result in results:
-                entry.devices.add(
-                    request_names=[result["request"]],
-                    pool_name=result["pool"],
-                    device_name=result["device"],
-                    cdi_device_ids=[f"{self._kind}={ref.uid}-{result['device']}"],
-                )
-        return response
-
-    async def NodeUnprepareResources(self, request: Any, context: object) -> Any:  # noqa: N802
-        response: Any = dra_v1_pb2.NodeUnprepareResourcesResponse()
-        for ref in request.claims:
-            self._prepared.pop(ref.uid, None)
-            self._spec_file(ref.uid).unlink(missing_ok=True)
-            response.claims[ref.uid].SetInParent()
-        return response
-
-    async def _allocation(self, ref: Any) -> Mapping[str, Any]:
-        """The devices and configs of the claim's allocation. Raises ValueError, and errors of the API."""
-        claim = await self.client.get(raw(RESOURCE_CLAIMS), ref.name, ref.namespace)
-        where = f"ResourceClaim {ref.namespace}/{ref.name}"
-        if claim["metadata"]["uid"] != ref.uid:
-            raise ValueError(f"{where}: was recreated; kubelet asks for UID {ref.uid}")
-        allocation = (claim.get("status") or {}).get("allocation")
-        if allocation is None:
-            raise ValueError(f"{where}: is not allocated")
-        found: Mapping[str, Any] = allocation["devices"]
-        return found
-
-    def _results(self, devices: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What of them is this driver's, on this node."""
-        return [each for each in devices["results"] if each["driver"] == self.driver and each["pool"] == self.node]
-
-    def _prepare(self, uid: str, results: list[Mapping[str, Any]]) -> None:
-        wanted = tuple(each["device"] for each in results if not each.get("adminAccess"))
-        for other, devices in self._prepared.items():
-            if other != uid and (both := sorted({*devices} & {*wanted})):
-                raise ValueError(f"device {both[0]} is prepared for claim {other} already")
-        self._prepared[uid] = wanted
+    def _write(self, uid: str, results: Iterable[Mapping[str, Any]]) -> None:
         spec = {
             "cdiVersion": "0.6.0",
             "kind": self._kind,
@@ -191,16 +106,6 @@ def _check_configs(configs: Iterable[Mapping[str, Any]]) -> None:
             raise ValueError(f"sharing strategy {strategy}: feature gate {_GATES.get(strategy)} is off")
 
 
-class _Registration(RegistrationService):
-    async def GetInfo(self, request: object, context: object) -> Any:  # noqa: N802
-        """It serves no health stream and no older version."""
-        info = await super().GetInfo(request, context)
-        del info.supported_versions[:]
-        info.supported_versions.append(protocol.DRA_V1)
-        return info
-
-
-Json = dict[str, Any]
 _OURS: Final = frozenset(
     [
         "nvlinkDomain",

@@ -26,7 +26,7 @@ class Case:
     """One example: its folder, its gangs with their number of pods, and its promises.
 
     `files` are applied one after the other, where the order matters: the next when all gangs seen so far run. In a
-    `disturbed` case pods may be evicted and recreated.
+    `disturbed` case pods may be evicted and recreated. `driver`: whose devices it needs besides the GPUs.
     """
 
     folder: str
@@ -35,6 +35,7 @@ class Case:
     promises: Callable[[History, Attributes], Iterator[str]]
     files: tuple[str, ...] = ()
     disturbed: bool = False
+    driver: str = ""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -253,6 +254,21 @@ def _on_the_same_rails(history: History, attributes: Attributes) -> Iterator[str
         yield f"the pods' rails are {by_pod} instead of the same four"
 
 
+def _beside_each_other(history: History, attributes: Attributes) -> Iterator[str]:
+    gang = _gang(history, "vision", "rdma-training")
+    for pod in gang.pods:
+        uses = {use.request: attributes(use.pool, use.device) for use in history.devices(pod)}
+        roots = {found.get("pcieRoot") for found in uses.values()}
+        if set(uses) != {"gpu", "nic"} or len(roots) != 1 or None in roots:
+            yield f"pod {pod.name} got devices of the PCIe roots {sorted(map(str, roots))} instead of a GPU and a NIC of one"
+        elif uses["nic"].get("rdma") is not True:
+            yield f"pod {pod.name} got the NIC {uses['nic'].get('ifName')}, which has no RDMA"
+    nics = [(use.pool, use.device) for pod in gang.pods for use in history.devices(pod) if use.request == "nic"]
+    if len(set(nics)) != len(gang.pods):
+        yield f"{len(gang.pods)} pods that ran together got {len(set(nics))} NICs"
+    yield from _started_together(gang)
+
+
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
     return GangKey(namespace, name), pods
 
@@ -295,8 +311,15 @@ DEPLOYMENT = Service(
 )
 
 RAILS = Case("22-rails", "half a node each, on the same rails", (_one("vision", "all-reduce", 2),), _on_the_same_rails)
+GPU_AND_NIC = Case(
+    "23-gpu-and-nic",
+    "a GPU and the RDMA NIC under its PCIe root, in one claim",
+    (_one("vision", "rdma-training", 4),),
+    _beside_each_other,
+    driver="dra.net",
+)
 
-CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT, RAILS)
+CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT, RAILS, GPU_AND_NIC)
 # What the demo shows. The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
 WAVES = ((INDEXED_JOB, ONE_ISLAND, MIG, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

@@ -6,18 +6,25 @@ import base64
 import binascii
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from fairlead.api import names
+from fairlead.cel.devices.requests import others_fault, selectors_fault
+from fairlead.cel.errors import AllowanceError
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.programs import INSTALL, WEBHOOK, state
 from fairlead.cli.health.seen import Seen, results_of
-from fairlead.kube import timestamps
+from fairlead.kube import nulls, timestamps
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     ENDPOINT_SLICES,
     MUTATING_WEBHOOKS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
     VALIDATING_POLICIES,
     VALIDATING_POLICY_BINDINGS,
     VALIDATING_WEBHOOKS,
@@ -28,6 +35,7 @@ CONFIGURATION = "fairlead"
 SERVICE = "fairlead-webhook"
 FENCE = "fairlead-allocation-fence"
 SOON_S = 7 * 86_400.0
+T = TypeVar("T")
 _WEBHOOK_PODS = f"kubectl -n {names.NAMESPACE} logs deployment/{SERVICE}"
 
 
@@ -215,3 +223,48 @@ def _allocators(claim: Raw) -> set[str]:
 def _owns(entry: Raw, *path: str) -> bool:
     found: Any = values.value(entry, "fieldsV1", *path)
     return found is not None
+
+
+def mixed_drivers(seen: Seen) -> Iterator[Finding]:
+    """Claims without an allocation, and templates, for devices of managed and of other drivers: written before the webhook refused them, or
+    while a driver was managed that is managed no longer. What is allocated runs, and is passed over.
+    """
+    if seen.gap(DEVICE_CLASSES):
+        return
+    classes = {values.name(each): found for each in seen.items(DEVICE_CLASSES) if (found := _read(each, DeviceClass))}
+    specs = [(each, values.value(each, "spec", "spec")) for each in seen.items(RESOURCE_CLAIM_TEMPLATES)]
+    specs += [(each, each.get("spec")) for each in seen.items(RESOURCE_CLAIMS) if not results_of(each)]
+    faults: dict[str, list[str]] = {}
+    for each, written in specs:
+        spec = _read(written, ResourceClaimSpec)
+        if spec is None or (fault := _others_fault(spec, classes, seen.drivers)) is None:
+            continue
+        faults.setdefault(fault, []).append(values.key(each))
+    if faults:
+        yield Finding(
+            code="MixedDrivers",
+            stops=Stops.SOME,
+            what="claims ask for devices of drivers that are managed and of others: Fairlead does not allocate them, and their gangs wait",
+            evidence=tuple(
+                f"{values.clean(values.some(found))}: {values.clean(fault)}"
+                for fault, found in sorted(faults.items())[:5]
+            ),
+            next_step="add the driver to managedDrivers of the chart, and these are taken over as they are; or ask for its devices in a claim of their own, and delete the pods that wait",
+        )
+
+
+def _others_fault(spec: ResourceClaimSpec, classes: dict[str, DeviceClass], drivers: tuple[str, ...]) -> str | None:
+    """None also where the selectors are too much to be compiled: the webhook refuses such a claim, and the gang's message says so."""
+    if selectors_fault(spec, classes, drivers) is not None:
+        return None
+    try:
+        return others_fault(spec, classes, drivers)
+    except AllowanceError:
+        return None
+
+
+def _read(written: object, kind: type[T]) -> T | None:
+    try:
+        return nulls.convert(written, kind)
+    except msgspec.ValidationError:
+        return None

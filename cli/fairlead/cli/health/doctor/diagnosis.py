@@ -29,6 +29,7 @@ from fairlead.ui.reading.cluster import Cluster
 WELL, FOUND, NOT_REACHED = 0, 1, 3
 KINDS = (
     *SHARED,
+    resources.RESOURCE_CLAIM_TEMPLATES,
     resources.EVENTS,
     resources.ENDPOINT_SLICES,
     resources.MUTATING_WEBHOOKS,
@@ -56,6 +57,7 @@ CAUSES: tuple[Cause, ...] = (
     programs.control_plane,
     admission.foreign,
     admission.fence,
+    admission.mixed_drivers,
     devices.two_drivers,
     devices.preparing,
     waiting.queues,
