@@ -84,7 +84,7 @@ def _start(target: str, seed: int, limits: Limits, scratch: Path, *, guided: boo
     seconds = limits.seconds if limits.seconds is not None else 3600.0
     return _Running(
         target=target,
-        process=_process(command, errors, os.environ | {"FUZZ_INPUT": str(last_input)}),
+        process=_process(command, errors, os.environ | {"FUZZ_INPUT": str(last_input), "TMPDIR": str(scratch)}),
         until=time.monotonic() + seconds * 1.5 + _LATE_S,
         last_input=last_input,
         outcome=outcome,
