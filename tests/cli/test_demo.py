@@ -145,7 +145,7 @@ def test_it_says_what_it_does_from_the_beginning_and_keeps_its_promises_in_lines
         (signal.SIGTERM, "apiserver"),
         pytest.param(signal.SIGINT, "kubelets of", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "language/bert waits", marks=pytest.mark.slow),
-        pytest.param(signal.SIGINT, "vision/detect is to be evicted", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, "is to be evicted", marks=pytest.mark.slow),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
