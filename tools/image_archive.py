@@ -126,8 +126,9 @@ def _debian(root: Path) -> None:
         (root / name).symlink_to(f"usr/{name}")
     (root / "tmp").chmod(0o1777)
     (root / "var/run").symlink_to("/run")
-    for package in read_lock(LOCK.read_text()):
-        _unpack(_fetched(package), root)
+    since, packages = read_lock(LOCK.read_text())
+    for package in packages:
+        _unpack(_fetched(package, since), root)
     authorities = sorted((root / "usr/share/ca-certificates").rglob("*.crt"))
     (root / "etc/ssl/certs/ca-certificates.crt").write_text("".join(each.read_text() for each in authorities))
     (root / "usr/lib/ssl").mkdir()
@@ -308,8 +309,9 @@ def _json(value: object) -> bytes:
 # --- Debian's packages
 
 
-def read_lock(text: str) -> list[Package]:
-    """Raises Refused at a line that is no path and digest."""
+def read_lock(text: str) -> tuple[str, list[Package]]:
+    """When it was written, in snapshot.debian.org's form, and the packages. Raises Refused at a line that is no path and digest."""
+    since = next((line.split()[-1] for line in text.splitlines() if line.startswith("# as of ")), "")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if line and not line.startswith("#"):
@@ -317,15 +319,14 @@ def read_lock(text: str) -> list[Package]:
             if not path.endswith(".deb") or len(digest) != 64:
                 raise Refused(f"lock/debian.txt: line {number}: {line!r} is no path and digest; `make lock` writes it")
             found.append(Package(path, digest))
-    return found
+    return since, found
 
 
-def _fetched(package: Package) -> bytes:
+def _fetched(package: Package, since: str) -> bytes:
     """The bytes of a package, from an earlier run or a server. Raises Refused where none gives those that are pinned."""
     cache = Path(sys.prefix) / ".debian" / package.sha256
     if cache.exists():
         return cache.read_bytes()
-    since = next(line for line in LOCK.read_text().splitlines() if line.startswith("# as of ")).split()[-1]
     area, _, rest = package.path.partition("/")
     problems = []
     for url in (f"{MIRROR}/{package.path}", f"{SNAPSHOT}/{area}/{since}/{rest}"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.install import namespaces
+from tests.support.install import dockerfile, namespaces
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("driver", "webhook", "controller", "ui")
@@ -97,6 +97,18 @@ def test_certificate_authorities_are_there(opened: tuple[Path, dict[str, Any]]) 
         opened, "/opt/fairlead/bin/python", "-c", "import ssl; print(len(ssl.create_default_context().get_ca_certs()))"
     )
     assert int(said) > 100
+
+
+def test_it_is_started_as_the_dockerfiles_image_and_has_the_same_parts(opened: tuple[Path, dict[str, Any]]) -> None:
+    root, found = opened
+    build, last = dockerfile.stages((ROOT / "Dockerfile").read_text(), {"PATH": "/usr/bin"})
+    config = found["config"]
+    assert dict(each.split("=", 1) for each in config["Env"]) == last.environment
+    assert (config["User"], config["Entrypoint"], config["Cmd"]) == (last.user, [*last.entrypoint], [*last.command])
+    copied = {step.arguments.split()[0] for step in build.steps if step.instruction == "COPY"}
+    made = {path.name for path in (root / "opt/fairlead/lib/python3.11/site-packages/fairlead").iterdir()}
+    ours = {each.parent.name: {part.name for part in each.iterdir()} for each in ROOT.glob("*/fairlead")}
+    assert made == set.union(*(ours[name] for name in copied & ours.keys())) - {"__pycache__"}
 
 
 def test_the_same_tree_gives_the_same_digest(archive: tuple[Path, str], tmp_path: Path) -> None:
