@@ -228,7 +228,7 @@ def shared(claim: ClaimRequest, gang: str) -> Reason:
 
 
 def failed(error: Exception) -> Reason:
-    """What nobody foresaw, of this gang alone."""
+    """An unforeseen error in deciding on this gang alone."""
     return Reason(
         code=Code.INVALID,
         message=f"it cannot be computed ({described(error)}); the others are",
