@@ -18,10 +18,12 @@ from markupsafe import Markup
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.window import BY
+from fairlead.history.cost.written import amounts
 from fairlead.kube import timestamps
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
+from fairlead.ui.model.day import GROUPS, Day
 from fairlead.ui.model.explanations import Explanation, Part
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
@@ -30,8 +32,10 @@ from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
+from fairlead.ui.model.scope import Scope
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
 from fairlead.ui.pages import gantt
+from fairlead.ui.pages.areas import areas
 from fairlead.ui.pages.colours import palette
 from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.pictures import (
@@ -105,6 +109,12 @@ def moment(at: float) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(timestamps.seconds(at), _time(at))
 
 
+def clock(at: float) -> Markup:
+    """The same as hours and minutes alone."""
+    said = timestamps.seconds(at)
+    return Markup('<time class="clock" datetime="{}">{}</time>').format(said, said[11:16])
+
+
 @cache
 def file(name: str) -> str:
     """A file that pages name: style.css, icon.svg."""
@@ -152,6 +162,7 @@ def _environment() -> Environment:
         "gangs_link": gangs_link,
         "node_link": node_link,
         "moment": moment,
+        "clock": clock,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -235,13 +246,18 @@ class NodeItems:
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def overview(facts: Facts, view: Overview) -> str:
+def overview(facts: Facts, view: Overview, day: Day, scope: Scope) -> str:
     return _page(
         "overview.html",
         facts,
         view=view,
         missing=_missing(facts, "nodes", "resourceslices", "gangs", "pods", "resourceclaims", "devicetaintrules"),
+        day=day,
+        areas=areas(day) if day.parts else None,
+        idle_cost=amounts(day.idle_cost_for(scope)),
+        every=scope.namespaces is None,
         OF_KIND_MAX=OF_KIND_MAX,
+        GROUPS=tuple(GROUPS),
     )
 
 

@@ -123,7 +123,7 @@ class Views:
             case ("time",):
                 return await self._of_time(facts, scope, address, json=json)
             case _:
-                return pages.overview(facts, json=json, kept=kept)
+                return pages.overview(facts, day=await self._ledger.day(), scope=scope, json=json, kept=kept)
 
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
