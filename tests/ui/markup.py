@@ -6,7 +6,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 VOID = {"meta", "link", "input", "br"}
-CLOSED = {"rect", "path", "circle"}  # of SVG, written with a slash
+CLOSED = {"rect", "path", "circle", "use"}  # of SVG, written with a slash
 REACHED = {"a", "button", "input", "select", "textarea"}
 
 
