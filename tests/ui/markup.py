@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 VOID = {"meta", "link", "input", "br"}
 SCRIPTS = ("/vendor/", "/page.js?v=")
-CLOSED = {"rect", "path", "circle"}  # of SVG, written with a slash
+CLOSED = {"rect", "path", "circle", "use"}  # of SVG, written with a slash
 REACHED = {"a", "button", "input", "select", "textarea"}
 
 

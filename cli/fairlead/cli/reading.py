@@ -48,6 +48,8 @@ class OfCluster:
             return asyncio.run(connected())
         except NotReadError as error:
             say(error, file=sys.stderr)
+        except BrokenPipeError:
+            raise  # of what the command prints, as `| head` closes it
         except errors.ApiError as error:
             say(f"the cluster could not be asked: {error}", file=sys.stderr)
         except (CredentialsError, OSError) as error:

@@ -67,6 +67,7 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
             ledger=ledger,
             computing=_computing(options),
             drivers=options.managed_drivers,
+            shared_drivers=options.shared_claim_drivers,
         )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())

@@ -55,7 +55,14 @@ async def _serve(asked: Ui, source: Source, ledger: Ledger, computing: Computing
         )  # what is listed lives long: to look at all of it again costs a quarter of a second
         try:
             address = await stack.enter_async_context(
-                serve(source, port=asked.port, ledger=ledger, computing=computing, drivers=asked.managed_drivers)
+                serve(
+                    source,
+                    port=asked.port,
+                    ledger=ledger,
+                    computing=computing,
+                    drivers=asked.managed_drivers,
+                    shared_drivers=asked.shared_claim_drivers,
+                )
             )
         except OSError as error:
             reason = error.strerror or str(error)

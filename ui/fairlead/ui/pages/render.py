@@ -33,7 +33,7 @@ from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
 from fairlead.ui.model.scope import Scope
-from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
 from fairlead.ui.pages.areas import areas
 from fairlead.ui.pages.colours import palette
@@ -333,11 +333,19 @@ def time(facts: Facts, chart: TimeChart) -> str:
         picture=gantt.picture(chart, colours),
         colours=colours,
         address=gantt.address,
+        moves=[
+            ("earlier", chart.earlier),
+            ("later", chart.later),
+            ("closer", chart.closer),
+            ("farther", chart.farther),
+        ],
         since=_time(chart.since),
         until=_time(chart.until),
+        begins="" if chart.begins is None else _time(chart.begins),
         missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
-        WINDOWS=WINDOWS,
+        ZOOMS=ZOOMS,
+        ENDS=gantt.ENDS,
     )
 
 

@@ -199,10 +199,12 @@ def _by_name(found: list[Any]) -> list[Raw]:
     return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
 
 
-async def read_snapshot(client: Client, drivers: tuple[str, ...]) -> tuple[Snapshot, float]:
+async def read_snapshot(
+    client: Client, drivers: tuple[str, ...], shared_drivers: tuple[str, ...]
+) -> tuple[Snapshot, float]:
     """The snapshot, and its time in unix seconds. Raises NotReadError."""
     try:
-        return await observe(client, drivers)
+        return await observe(client, drivers, shared_drivers)
     except Unread as error:
         raise not_read(error.error, "list", error.resource, None) from error
     except TimeoutError as error:

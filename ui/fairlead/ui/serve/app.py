@@ -62,10 +62,11 @@ async def serve(
     ledger: Ledger | None = None,
     computing: Computing | None = None,
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    app = application(source, hosts, ledger=ledger, computing=computing, drivers=drivers)
+    app = application(source, hosts, ledger=ledger, computing=computing, drivers=drivers, shared_drivers=shared_drivers)
     async with listening(app, HOST, port) as bound:
         hosts |= allowed_hosts(bound)
         yield f"http://{HOST}:{bound}/"
@@ -105,6 +106,7 @@ def application(
     ledger: Ledger | None = None,
     computing: Computing | None = None,
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
     viewers = viewers or Everyone()
@@ -127,7 +129,7 @@ def application(
     look = _look(source, viewers, scoped)
     for path, handler in PagesOfLedger(ledger, look).routes():
         app.router.add_get(path, handler)
-    what_if = WhatIf(computing, drivers, look)
+    what_if = WhatIf(computing, (drivers, shared_drivers), look)
     app.router.add_get("/what-if", what_if.ask)
     app.router.add_post("/what-if", what_if.answer)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))

@@ -130,7 +130,8 @@ class Views:
             choice = Choice.of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/time", json=json)
-        past = await self._ledger.past(choice.lasts_s)
+        choice = choice.past(facts.at)
+        past = await self._ledger.past(choice.lasts_s, choice.until)
         return pages.time(facts, past, choice, json=json, scope=scope)
 
     async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
