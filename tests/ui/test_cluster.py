@@ -6,9 +6,12 @@ from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.api.repair import DRAIN_TAINT, TAINT
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.pages.pictures import node_map, summary
+from fairlead.ui.model.node_groups import MapChoice
+from fairlead.ui.pages.node_map import Look, node_map, summary
 from tests.support import published, ui
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
+
+LOOK = Look(choice=MapChoice(), colours={}, dense=False)
 
 
 async def seen(lists):
@@ -53,7 +56,7 @@ async def test_the_load_that_the_driver_wrote_is_told_of_each_held_gpu():
     lists = held(held(one_node(gpu(0), gpu(1), gpu(2)), "gpu-0"), "gpu-1", name="b", idle=True)
     view = await seen(lists)
     assert [[hold.utilization_percent for hold in each.holds] for each in view.nodes[0].gpus] == [[90], [0], []]
-    drawn = node_map(view.nodes[0], {}, cell=16)
+    drawn = node_map(view.nodes[0], LOOK)
     assert "load 90 %" in drawn.cells[0].title
 
 
@@ -74,7 +77,7 @@ async def test_each_share_of_a_gpu_says_what_its_claim_has_uses_and_is_held_to()
         "team-0/a": "3.0 GiB of a share of 20.0 GiB, each program at most 20.0 GiB and 33 multiprocessors by MPS",
         "team-0/b": "7.0 GiB of a share of 20.0 GiB, held to it by nothing",
     }
-    assert said["team-0/a"] in node_map(view.nodes[0], {}, cell=16).cells[0].title
+    assert said["team-0/a"] in node_map(view.nodes[0], LOOK).cells[0].title
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ async def test_islands_are_outlined_and_gpus_stand_in_their_order():
     node = view.nodes[0]
     assert [gpu.name for gpu in node.gpus] == ["gpu-2", "gpu-10", "gpu-1", "gpu-3"]
     assert [(island, len(gpus)) for island, gpus in node.islands] == [("0", 2), ("1", 2)]
-    drawn = node_map(node, {}, cell=20)
+    drawn = node_map(node, LOOK)
     assert len(drawn.outlines) == 2
     assert drawn.outlines[0].x + drawn.outlines[0].width <= drawn.outlines[1].x
     assert summary(node) == "n: 4 GPUs, 4 free"

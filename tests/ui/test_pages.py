@@ -140,10 +140,3 @@ async def test_what_blocks_a_gang_stands_first_on_its_page():
     titles = [each.text for each in page.every("h2")]
     assert titles[:3] == ["What blocks it", "What would change it", "Devices it could use are held by"]
     assert {"Pods", "Waited", "Forecast of its start"} <= set(titles)
-
-
-async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():
-    page = check(pages.map_(await ui.facts(ui.a_cluster(5)), {}, json=False).text)
-    cards = [each.text for each in page.every("a") if "8 × " in each.text]
-    assert len(cards) == 5
-    assert "node-004" in cards[4] and "8 × A100-SXM4-80GB" in cards[4] and "6 free" in cards[4]

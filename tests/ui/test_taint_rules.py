@@ -6,7 +6,8 @@ import pytest
 
 from fairlead.kube.resources import DEVICE_TAINT_RULE_VERSIONS
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.pages.pictures import node_map, summary
+from fairlead.ui.model.node_groups import MapChoice
+from fairlead.ui.pages.node_map import Look, node_map, summary
 from fairlead.ui.reading.live import FRESH_S
 from fairlead.ui.reading.watched import NEWER_S
 from tests.support import ui
@@ -80,7 +81,7 @@ async def test_a_gang_goes_on_on_a_gpu_that_is_drained_and_the_map_shows_both(id
     node = seen(await source.facts())
     assert told(node) == [(state, DRAINED), ("drained", DRAINED)]
     assert summary(node) == f"n: 2 GPUs, 1 {state}, 1 drained"
-    drawn = node_map(node, {"queue-0": "q0"}, cell=16)
+    drawn = node_map(node, Look(choice=MapChoice(), colours={"queue-0": "q0"}, dense=False))
     assert [(cell.css, cell.pattern) for cell in drawn.cells] == [(f"q0 {state}", "broken"), ("drained", "drained")]
     assert drawn.cells[0].title.startswith(f"gpu-0: {state}, gang team-0/a (queue queue-0), claim team-0/a-0-gpu")
     assert drawn.cells[0].title.endswith(f"; {DRAINED}")

@@ -94,7 +94,7 @@ async def test_a_node_that_breaks_is_drawn_so(chromium: Browser) -> None:
         page = made.tab.page
         await made.change("nodes", ui.node("node-002", ready=False))
         await expect(page.locator("#node").get_by_text("the node is not ready").first).to_be_visible()
-        await expect(page.locator("#node-list .away")).to_have_text(["node-002"])
+        await expect(page.locator("#nodes .away")).to_have_text(["node-002"])
         await expect(page.locator("#as-of")).to_contain_text("08:00:01")
         assert made.tab.seen.complaints == []
 

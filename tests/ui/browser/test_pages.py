@@ -12,6 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 PATHS = {
     "overview": "/",
     "map": "/map",
+    "map-gangs": "/map?by=gang",
+    "map-utilisation": "/map?by=utilisation",
     "node": "/map?node=node-004#node",
     "no-node": "/map?node=none",
     "queues": "/queues",

@@ -1,7 +1,9 @@
 """How pages are used: by keyboard, at twice the size, without motion, in the reader's own colours, and without scripts."""
 
 import pytest
+from playwright.async_api import expect
 
+from fairlead.api import names
 from tests.support import ui
 from tests.support.browser import PHONE, Tab, tab
 
@@ -57,6 +59,56 @@ async def test_a_reader_finds_what_holds_a_gpu_by_keyboard_alone(chromium):
         await seen.page.get_by_role("link", name="team-1/run-1").first.focus()
         await seen.page.keyboard.press("Enter")
         await seen.page.get_by_role("heading", name="team-1/run-1").wait_for()
+
+
+async def test_a_gang_is_lit_whole_by_the_pointer_and_by_the_keyboard(chromium):
+    lists = ui.a_cluster(4)
+    ui.hold(lists, "more", 0, "node-003", ["gpu-6", "gpu-7"])  # of run-0, on another node
+    del lists["gangs"][-1]
+    for raw in lists["pods"][-2:]:
+        raw["metadata"]["annotations"][names.GANG] = "run-0"
+    async with ui.pages(lists) as served, tab(chromium, served.address, reduced_motion="reduce") as seen:
+        await seen.open("/map")
+        lit = seen.page.locator(".map g.lit")
+        assert await lit.count() == 0
+        cells = seen.page.get_by_role("link", name="node-000").locator("g[data-g]")
+        await cells.last.hover()
+        assert await lit.count() == 10
+        assert await seen.page.locator(".map.lighting").count() == 1
+        assert await seen.faults() == []
+        await seen.page.mouse.move(1, 1)
+        assert await lit.count() == 0
+        await seen.page.get_by_role("link", name="node-003").focus()
+        assert await lit.count() == 4 + 10, "every gang that it has, on all nodes"
+        await seen.page.get_by_role("link", name="Queues").focus()
+        assert await seen.page.locator(".map.lighting").count() == 0
+        assert seen.seen.complaints == []
+
+
+async def test_a_theme_is_chosen_by_a_button_and_times_are_the_readers_own(chromium):
+    async with reader() as served, tab(chromium, served.address) as seen:
+        await seen.open("/map?by=gang")
+        paper = "getComputedStyle(document.body).backgroundColor"
+        light = await seen.page.evaluate(paper)
+        await seen.page.get_by_role("button", name="dark").click()
+        await seen.page.wait_for_url("**/map?by=gang")
+        assert await seen.page.evaluate(paper) != light
+        assert await seen.faults() == []
+        await seen.page.get_by_role("button", name="auto").click()
+        await seen.page.wait_for_url("**/map?by=gang")
+        assert await seen.page.evaluate(paper) == light
+        await seen.page.evaluate("document.querySelector('time').textContent = 'as a stream replaces it'")
+        await expect(seen.page.locator("#as-of")).to_contain_text(", 08:00:00 (")
+        assert await seen.page.locator("#as-of time").get_attribute("title") == "2027-01-15T08:00:00Z"
+
+
+async def test_a_command_to_copy_has_a_button(chromium):
+    async with ui.pages(ui.a_cluster(1)) as served, tab(chromium, served.address) as seen:
+        await seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        await seen.open("/")
+        await seen.page.get_by_role("button", name="Copy").click()
+        await expect(seen.page.get_by_role("button", name="Copied")).to_be_visible()
+        assert await seen.page.evaluate("navigator.clipboard.readText()") == "fairlead ui --ledger DIR|URL"
 
 
 async def test_gangs_are_chosen_by_the_form(chromium):

@@ -39,6 +39,8 @@ MEANING: Mapping[State, str] = {
     "drained": "free, and kept back: drained, or its node is cordoned",
     "broken": "free, but tainted, or its node is away",
 }
+RACK_LABELS = ("rack", "topology-subblock", "topology-block", "network-node-layer-3", "gpu.clique", "zone")
+"""Names of labels that say where a node stands, whatever their prefix, the nearest first."""
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
 
 
@@ -56,6 +58,7 @@ class Hold:
     utilization_percent: int | None = None  # mean, as the driver wrote last; of a shared device that of all its claims
     share: str = ""  # of a shared device, what the claim has of it and uses
     elsewhere: bool = False
+    evicting: bool = False  # its gang's eviction is set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,7 @@ class NodeView:
     name: str
     gpus: tuple[GpuView, ...]
     problem: str = ""
+    rack: str = ""  # the value of the first of `RACK_LABELS` that it has
 
     @property
     def queues(self) -> frozenset[str]:
@@ -179,7 +183,9 @@ class Memory:
         if devices is None or nodes is None:
             return None
         found = {*devices, *nodes, *_differing(before.reserved, now.reserved)}
-        for uid in _differing(before.holders, now.holders):
+        evicting = before.evicting ^ now.evicting
+        ending = {uid for uid, holder in now.holders.items() if holder.gang in evicting} if evicting else set[str]()
+        for uid in ending.union(_differing(before.holders, now.holders)):
             claim = now.inventory.claim(uid)
             for each in claim.devices if claim is not None else ():
                 found.update(_where(now.inventory, each.ref.driver, each.ref.pool, each.ref.device))
@@ -260,7 +266,8 @@ class _Picture:
             for gpu in self._places.of(pool)
             if _on(gpu, name)
         ]
-        return NodeView(name=name, gpus=tuple(gpus), problem=_problem(info))
+        rack = "" if info is None else _rack(info.labels)
+        return NodeView(name=name, gpus=tuple(gpus), problem=_problem(info), rack=rack)
 
     def _gpu(
         self, pool: Pool, place: GpuPlace, node: str, info: NodeInfo | None, useful: Collection[Unit] | None
@@ -315,11 +322,17 @@ class _Picture:
             utilization_percent=usage.percent if usage is not None else None,
             share=usage.share if usage is not None and seen else "",
             elsewhere=not seen,
+            evicting=seen and holder.gang in self._hardware.evicting,
         )
 
 
 def _on(gpu: GpuPlace, node: str) -> bool:
     return gpu.devices[0].node == node
+
+
+def _rack(labels: Mapping[str, str]) -> str:
+    by_name = {key.rpartition("/")[2]: value for key, value in sorted(labels.items())}
+    return next((by_name[name] for name in RACK_LABELS if by_name.get(name)), "")
 
 
 def _problem(info: NodeInfo | None) -> str:

@@ -49,7 +49,7 @@ class Hardware:
     """Nodes, devices, and the claims that hold them. The tables are the reader's: use them at once, and change nothing.
 
     `holders`: by claim UID. `usage`: of devices of which their driver wrote lately. `reserved`: nodes that are kept free for a
-    gang, and its namespace/name. `workload`: the usual requests; None: not known, and then no device is called fragmented.
+    gang, and its namespace/name. `evicting`: gangs whose eviction is set. `workload`: the usual requests; None: not known, and then no device is called fragmented.
     `namespaces`: of claims that may be named; None: of all.
     """
 
@@ -61,6 +61,7 @@ class Hardware:
     usage: Mapping[DeviceId, Usage] = field(default_factory=dict)
     reserved: Mapping[str, str] = field(default_factory=dict)
     namespaces: frozenset[str] | None = None
+    evicting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

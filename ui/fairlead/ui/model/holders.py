@@ -82,6 +82,13 @@ def queue_of(raw: Raw) -> str:
     return str((raw.get("status") or {}).get("queue") or "")
 
 
+def evicting(status: Raw) -> bool:
+    """Whether a gang's eviction is set."""
+    return any(
+        each.get("type") == "Evicting" and each.get("status") == "True" for each in status.get("conditions") or ()
+    )
+
+
 LEAST = 8  # pods seen before something is called usual
 DEMANDS_MAX = 16
 Key = tuple[str, str]

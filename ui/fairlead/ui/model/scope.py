@@ -277,7 +277,8 @@ def _hardware(found: Sorted, scope: Scope) -> Hardware | None:
     reserved = {
         node: gang if scope.sees(gang.partition("/")[0]) else ELSEWHERE for node, gang in hardware.reserved.items()
     }
-    return replace(hardware, holders=holders, reserved=reserved, namespaces=scope.namespaces)
+    evicting = frozenset(gang for gang in hardware.evicting if scope.sees(gang.partition("/")[0]))
+    return replace(hardware, holders=holders, reserved=reserved, namespaces=scope.namespaces, evicting=evicting)
 
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"

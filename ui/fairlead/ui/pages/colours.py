@@ -28,7 +28,7 @@ def palette(queues: Iterable[Raw], held: Iterable[str] = ()) -> Mapping[str, str
     taken: Counter[int] = Counter()
     found = {"": NONE}
     for name in names:
-        order = _order(name)
+        order = wanted(name)
         colour = order[0] if name in parents else min(order, key=taken.__getitem__)
         if name not in parents:
             taken[colour] += 1
@@ -36,6 +36,6 @@ def palette(queues: Iterable[Raw], held: Iterable[str] = ()) -> Mapping[str, str
     return found
 
 
-def _order(name: str) -> list[int]:
+def wanted(name: str) -> list[int]:
     """The palette in the order in which a queue of that name wants it."""
     return sorted(range(COLOURS), key=lambda at: hashlib.sha256(f"{at} {name}".encode("utf-8", "replace")).digest())

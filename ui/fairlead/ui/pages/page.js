@@ -1,4 +1,5 @@
-// What pages do better with scripts: times in the reader's own zone with how far away they are, and a button that copies a command.
+// What pages do better with scripts: times in the reader's own zone with how far away they are, a button that copies a command, and on the map
+// all cells of a gang at once.
 (() => {
   const units = [["d", 86400], ["h", 3600], ["m", 60]];
   const age = seconds => {
@@ -30,6 +31,16 @@
       code.after(button);
     }
   };
+  // All cells of the gangs under the pointer, or of what has the focus, are lit.
+  const light = event => {
+    const at = event.target instanceof Element && event.type !== "pointerout" && event.type !== "focusout" ? event.target : null;
+    const near = at?.closest("[data-g]");
+    const within = event.type === "focusin" ? [...at.querySelectorAll("[data-g]")] : [];
+    const gangs = new Set([near, ...within].filter(Boolean).map(each => each.dataset.g));
+    document.querySelector(".map")?.classList.toggle("lighting", gangs.size > 0);
+    for (const each of document.querySelectorAll(".map [data-g]")) each.classList.toggle("lit", gangs.has(each.dataset.g));
+  };
+  if (document.querySelector(".map")) for (const kind of ["pointerover", "pointerout", "focusin", "focusout"]) document.addEventListener(kind, light);
   const all = () => { tell(); offer(); };
   all();
   setInterval(tell, 1000);

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
@@ -29,6 +31,8 @@ from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.node_groups import BYS as BYS_OF_MAP
+from fairlead.ui.model.node_groups import DENSE, RACKS, MapChoice, NodeGroup, gangs_on, node_groups
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
@@ -36,18 +40,10 @@ from fairlead.ui.model.scope import Scope
 from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
 from fairlead.ui.pages.areas import areas
-from fairlead.ui.pages.colours import palette
+from fairlead.ui.pages.colours import palette, wanted
 from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
-from fairlead.ui.pages.pictures import (
-    LARGE,
-    MANY,
-    SMALL,
-    bars,
-    hold_text,
-    node_map,
-    pictures,
-    ticks,
-)
+from fairlead.ui.pages.node_map import LOADS, Look, bar, gang_key, hold_text, node_map
+from fairlead.ui.pages.pictures import bars, pictures, ticks
 from fairlead.ui.what_if import written
 from fairlead.ui.what_if.question import HORIZONS, Form, Named
 
@@ -165,7 +161,6 @@ def _environment() -> Environment:
         "clock": clock,
         "hold_text": hold_text,
         "sentence": sentence,
-        "LARGE": LARGE,
         "age": age,
         "STATES": STATES,
         "MEANING": MEANING,
@@ -216,30 +211,83 @@ def stream(address: str) -> str:
     return _environment().get_template("stream.html").render(address=address, scripts=SCRIPTS, hashes=hashes)
 
 
+LOOKS_KEPT = 8
+GANGS_MAX = 40  # that the map's legend names
+
+
 class NodeItems:
-    """The items of nodes in the map, kept from one rendering to the next: one is made again when its node or a colour changed."""
+    """What was made of the map, kept from one rendering to the next, by look; what changed is made again."""
 
     def __init__(self) -> None:
-        self._colours: Mapping[str, str] = {}
-        self._cell = 0
-        self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+        self._of: OrderedDict[MapChoice, _Items] = OrderedDict()
+        self._view: ClusterView | None = None
+        self._groups: tuple[NodeGroup, ...] = ()
+        self._gangs: tuple[tuple[str, int], ...] = ()
 
-    def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
-        if (self._colours, self._cell) != (colours, cell):
-            self._colours, self._cell = colours, cell
-            self._known.clear()
-        found = Marked("".join(self._item(node, is_chosen=node.name == chosen) for node in nodes))
-        if len(self._known) > 2 * len(nodes):
-            self._known.clear()  # of nodes that are gone
+    def groups(self, view: ClusterView) -> tuple[NodeGroup, ...]:
+        self._look_at(view)
+        return self._groups
+
+    def gangs(self, view: ClusterView) -> tuple[tuple[str, int], ...]:
+        """Gangs and how many devices each holds, the largest first."""
+        self._look_at(view)
+        return self._gangs
+
+    def of(self, look: Look) -> _Items:
+        found = self._of.get(look.choice)
+        if found is None or found.look != look:
+            found = self._of[look.choice] = _Items(look)
+        self._of.move_to_end(look.choice)
+        while len(self._of) > LOOKS_KEPT:
+            self._of.popitem(last=False)
         return found
 
-    def _item(self, node: NodeView, *, is_chosen: bool) -> Marked:
-        known = self._known.get((node.name, is_chosen))
+    def _look_at(self, view: ClusterView) -> None:
+        if self._view is not view:
+            self._view, self._groups, self._gangs = view, node_groups(view), gangs_on(view)
+
+
+class _Items:
+    """The nodes and groups of one look."""
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+        self._nodes: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
+        self._tiles: dict[str, tuple[NodeGroup, Marked]] = {}
+
+    def nodes(self, group: NodeGroup, *, chosen: str) -> Marked:
+        return Marked("".join(self._node(node, is_chosen=node.name == chosen) for node in group.nodes))
+
+    def tiles(self, groups: Iterable[NodeGroup]) -> Marked:
+        """A bar of each group."""
+        return Marked("".join(map(self._tile, groups)))
+
+    def keep(self, nodes: int) -> None:
+        """Forget those that are gone, where they are many."""
+        if len(self._nodes) > 2 * nodes + LOOKS_KEPT:
+            self._nodes.clear()
+        if len(self._tiles) > nodes:
+            self._tiles.clear()
+
+    def _node(self, node: NodeView, *, is_chosen: bool) -> Marked:
+        known = self._nodes.get((node.name, is_chosen))
         if known is None or known[0] is not node:
             item = _environment().get_template("node.html").render(
-                node=node_map(node, self._colours, cell=self._cell), key=name_of("n", node.name), is_chosen=is_chosen
+                node=node_map(node, self.look), key=name_of("n", node.name), is_chosen=is_chosen
             )  # fmt: skip
-            known = self._known[node.name, is_chosen] = (node, Marked(item))
+            known = self._nodes[node.name, is_chosen] = (node, Marked(item))
+        return known[1]
+
+    def _tile(self, group: NodeGroup) -> Marked:
+        known = self._tiles.get(group.key)
+        if known is None or known[0] != group:
+            item = _environment().get_template("rack.html").render(
+                group=group,
+                bar=bar(group.nodes, self.look),
+                key=name_of("r", group.key),
+                link=f"/map{self.look.choice.query(group=group.key)}",
+            )  # fmt: skip
+            known = self._tiles[group.key] = (group, Marked(item))
         return known[1]
 
 
@@ -261,31 +309,44 @@ def overview(facts: Facts, view: Overview, day: Day, scope: Scope) -> str:
     )
 
 
-def map_(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
-    """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
+def map_(facts: Facts, view: ClusterView, choice: MapChoice, *, items: NodeItems | None = None) -> str:
+    """`items`: of the rendering before."""
     items = items or NodeItems()
     every = palette(facts.queues, view.queues)
     colours = {queue: every[queue] for queue in view.queues}
-    cell = SMALL if len(view.nodes) > MANY else LARGE
+    groups = [each for each in items.groups(view) if choice.group in {"", each.key}]
+    count = sum(len(each.nodes) for each in groups)
+    look = Look(choice=replace(choice, node=""), colours=colours, dense=count > DENSE)
+    kept = items.of(look)
+    kept.keep(len(view.nodes))
+    by_model = [(model, tuple(each)) for model, each in groupby(groups, key=lambda each: each.model)]
     # Where claims of other namespaces are not read, what they hold looks free.
     unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
+    gangs = items.gangs(view) if choice.by == "gang" else ()
     return _page(
         "map.html",
         facts,
         view=view,
+        choice=choice,
+        look=look,
+        items=kept,
+        by_model=by_model,
+        racked=count > RACKS,
         colours=colours,
-        nodes=items.of(view.nodes, colours, cell=cell, chosen=node),
-        many=cell == SMALL,
+        gangs=[(name, f"q{wanted(name)[0]}", gang_key(name), held) for name, held in gangs[:GANGS_MAX]],
+        more_gangs=max(0, len(gangs) - GANGS_MAX),
         islands=any(len(gpus) > 1 for each in view.nodes for island, gpus in each.islands if island),
         crossed=any(gpu.note and gpu.holds for each in view.nodes for gpu in each.gpus),
         parts=any(gpu.parts for each in view.nodes for gpu in each.gpus),
-        chosen=next((each for each in view.nodes if each.name == node), None),
-        asked=node,
+        evicting=facts.hardware is not None and bool(facts.hardware.evicting),
+        chosen=next((each for each in view.nodes if each.name == choice.node), None),
         missing=[*_missing(facts, "gangs", "pods", "resourceclaims", "devicetaintrules"), *unread],
         known_nodes=0 if facts.hardware is None else len(facts.hardware.nodes.all()),
         # Told where there is no device.
         waiting=0 if view.nodes else sum((raw.get("status") or {}).get("phase") == "Waiting" for raw in facts.gangs),
         now=facts.at,
+        BYS=BYS_OF_MAP,
+        LOADS=LOADS,
     )
 
 

@@ -67,6 +67,9 @@ def facts(snapshot: Snapshot, plan: Plan, now: float, *, origin: str) -> Facts:
             },
             usage=dict(_usage(snapshot)),
             reserved=reservations,
+            evicting=frozenset(
+                gang.id for gang in snapshot.running if any(each.evicted_at is not None for each in gang.members)
+            ),
         ),
         gangs=tuple(sorted(gangs, key=lambda raw: (raw["metadata"]["namespace"], raw["metadata"]["name"]))),
         queues=tuple(_queues(snapshot, plan, now)),

@@ -24,7 +24,7 @@ from fairlead.kube.resource import DeviceClass, DeviceTaintRule, ResourceClaim, 
 from fairlead.kube.resources import Raw
 from fairlead.kube.spec_key import spec_key
 from fairlead.ui.model.facts import Hardware, Holder
-from fairlead.ui.model.holders import UsualRequests, holder, lately, queue_of
+from fairlead.ui.model.holders import UsualRequests, evicting, holder, lately, queue_of
 
 
 class WatchedTables:
@@ -42,6 +42,7 @@ class WatchedTables:
         self._of_gang: dict[str, set[str]] = {}  # UIDs of claims, by namespace/name
         self._holders: dict[str, Holder] = {}
         self._queues: dict[tuple[str, str], str] = {}  # of gangs
+        self._evicting: frozenset[str] = frozenset()  # gangs
         self._kept: dict[str, tuple[str, ...]] = {}  # nodes that are kept free, by gang
         self._usage: dict[str, dict[DeviceId, DeviceUsage]] = {}  # by claim
         self._usual = UsualRequests()
@@ -57,6 +58,7 @@ class WatchedTables:
             holders=dict(self._holders),
             usage=lately(self._usage.items(), now=now),
             reserved={node: gang for gang in sorted(self._kept) for node in self._kept[gang]},
+            evicting=self._evicting,
         )
 
     # ------------------------------------------------------------------------------------------------- changes
@@ -136,6 +138,9 @@ class WatchedTables:
         for claim in tuple(self._of_gang.get("/".join(key), ())):
             self._hold(claim)
         status = {} if change.new is None else change.new.get("status") or {}
+        self._evicting -= {"/".join(key)}
+        if computed(partial(evicting, status), lambda _: False):
+            self._evicting |= {"/".join(key)}
         nodes = tuple(map(str, status.get("reservedNodes") or ()))
         self._kept.pop("/".join(key), None)
         if nodes:

@@ -21,6 +21,7 @@ from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
 from fairlead.ui.model.gang_list import LineMemory
+from fairlead.ui.model.node_groups import MapChoice
 from fairlead.ui.model.overview import OverviewMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
@@ -59,6 +60,10 @@ def overview(
 
 
 def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
+    try:
+        choice = MapChoice.of(query)
+    except ValueError as error:
+        return wrong(str(error), "/map", json=json)
     if facts.hardware is None:
         texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
@@ -73,7 +78,7 @@ def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | Non
     view = clusters.cluster(facts.hardware, kept.memory)
     if json:
         return Shown(200, as_json(asdict(view)))
-    return Shown(200, render.map_(facts, view, node=query.get("node", ""), items=kept.items))
+    return Shown(200, render.map_(facts, view, choice, items=kept.items))
 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
