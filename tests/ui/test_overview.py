@@ -133,7 +133,9 @@ async def test_the_next_starts_are_the_soonest_and_the_longest_wait_is_the_oldes
     assert [run.gang for run in found.starts] == [f"team-0/in-{at}" for at in (1, 3, 5, 7, 8)]
     assert len(found.starts) == STARTS
     assert (found.waiting, found.longest.gang, found.longest.since) == (7, "team-0/old", ui.NOW - 9000)
+    lists["gangs"][0]["status"]["forecast"]["p50"] = timestamps.seconds(ui.NOW - 60)
     page = check(pages.overview(await ui.facts(lists), json=False).text)
+    assert "by now" in page.text
     assert "2027-01-15T08:01:00Z" in [each.attributes["datetime"] for each in page.every("time")]
 
 
@@ -238,7 +240,10 @@ async def test_the_page_shows_the_day_since_when_it_is_known_and_what_to_do_with
     page = check(pages.overview(facts, day=day, json=False).text)
     assert "History begins 2027-01-15 05:00:00 UTC" in page.text
     (picture,) = [each for each in page.every("svg") if each.attributes.get("class") == "day"]
-    assert "GPUs over the last day, " in picture.attributes["aria-label"]
+    assert "Devices over the last day, " in picture.attributes["aria-label"]
+    assert len([each for each in page.every("title") if " UTC: " in each.text]) == 8, "from the first that is known on"
+    clocks = [each.attributes["datetime"] for each in page.every("time") if each.attributes.get("class") == "clock"]
+    assert clocks == [f"2027-01-15T{at}:30:00Z" for at in ("04", "05", "06", "07")]
     page = check(pages.overview(facts, json=False).text)
     assert "fairlead ui --ledger DIR|URL" in page.text
     found = json.loads(pages.overview(facts, day=day, json=True).text)["day"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from markupsafe import Markup
@@ -11,7 +11,7 @@ from markupsafe import Markup
 from fairlead.ui.model.day import BIN_S, BINS, GROUPS, Day, Group
 
 TALL = 1000
-HOURS = 6  # between two times below it
+TIMES = 4  # below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,11 @@ class Areas:
 
 
 def areas(day: Day) -> Areas:
-    """Of a day with parts."""
+    """Of a day with parts, from the first of which something is known on; of two hours at least."""
+    known = next((place for place, part in enumerate(day.parts) if part), BINS)
+    shown = max(1, -(-(BINS - known) // TIMES)) * TIMES
+    since = day.since + (BINS - shown) * BIN_S
+    day = replace(day, since=since, parts=day.parts[-shown:])
     rows = {group: day.of(group) for group in GROUPS}
     totals = [sum(values) for values in zip(*rows.values(), strict=True)]
     most = max(totals, default=0.0) or 1.0
@@ -42,8 +46,8 @@ def areas(day: Day) -> Areas:
         paths=tuple(paths),
         titles=tuple(_title(day, rows, place) for place in range(len(totals))),
         most=round(most),
-        label=f"GPUs over the last day, {_said(rows, last)} at its end",
-        hours=tuple(day.since + place * BIN_S for place in range(0, BINS, HOURS * 3600 // BIN_S)),
+        label=f"Devices over the last day, {_said(rows, last)} at its end",
+        hours=tuple(since + place * BIN_S for place in range(0, shown, shown // TIMES)),
     )
 
 
