@@ -10,6 +10,7 @@ import pytest
 from fairlead.ui.model.cluster import NodeView, cluster
 from fairlead.ui.model.node_groups import DENSE, RACKS, TOGETHER, MapChoice, node_groups
 from fairlead.ui.model.scope import restrict
+from fairlead.ui.pages import render
 from fairlead.ui.pages.colours import NONE
 from fairlead.ui.pages.node_map import Look, bar, gang_key, load_class, node_map
 from fairlead.ui.reading.watched import NEWER_S
@@ -178,6 +179,11 @@ async def test_from_many_nodes_on_neighbours_that_look_the_same_are_one_and_mark
     assert [(cell.css, cell.pattern) for cell in part.cells] == [(f"{NONE} held", ""), ("free", ""), ("broken", "broken")]  # fmt: skip
     assert (whole.labels, whole.outlines) == ((), ())
     assert all(f"node-{at:03}: 8 GPUs" in each.label for at, each in enumerate((whole, part)))
+    lists = ui.empty() | {kind: ui.a_cluster(1)[kind] for kind in ("nodes", "resourceslices")}
+    for at, name in enumerate(("a", "b")):
+        ui.hold(lists, name, 0, "node-000", [f"gpu-{2 * at}", f"gpu-{2 * at + 1}"])
+    of_two = node_map((await drawn(lists)).nodes[0], look(dense=True)).cells
+    assert [cell.gang for cell in of_two] == [gang_key("team-0/a"), gang_key("team-0/b"), ""], "gangs stay apart"
     few, many = await page(racked(DENSE, mig_every=0)), await page(racked(DENSE + 1, mig_every=0))
     for found, dense in ((few, False), (many, True)):
         lists_of = [each for each in found.every("ul") if "nodes" in each.attributes.get("class", "").split()]
@@ -238,12 +244,20 @@ async def test_a_viewer_of_one_namespace_sees_nothing_of_others_on_the_map(query
         assert not OTHERS.findall(text)
         assert gang_key("team-1/run-1") not in text
         assert ("run-0" in text) or json_
+    del next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == "run-0")["status"]["conditions"]
+    calm = await ui.facts(lists)
+    legend = "held by a gang that is being evicted"
+    assert legend in pages.map_(calm, query, json=False).text
+    assert legend not in pages.map_(restrict(calm, OWN), query, json=False).text
+    evicted(lists, "run-0")
     view = await drawn(lists, OWN)
     marks = {node.name for node in view.nodes for gpu in node.gpus for hold in gpu.holds if hold.evicting}
     assert marks == {"node-000"}, "not that another's gang is being evicted"
 
 
-async def test_the_map_is_the_same_with_what_was_kept_of_the_last_one():
+@pytest.mark.parametrize("racks", [RACKS, 2], ids=["nodes", "racks"])
+async def test_the_map_is_the_same_with_what_was_kept_of_the_last_one(monkeypatch, racks):
+    monkeypatch.setattr(render, "RACKS", racks)
     apiserver, times, kept = ui.Apiserver(racked(6)), ui.Times(), pages.Kept.new()
     source = ui.source(apiserver, times)
     for change in range(3):

@@ -20,11 +20,13 @@ from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from tests.support import ui
+from tests.support.engine.objects import gpu
 from tests.support.ledger_in_memory import Ledger as InMemory
 from tests.support.ledger_in_memory import interval
 from tests.support.pasts import us
 from tests.support.ui_ledger import PRICE
 from tests.support.ui_ledger import day as intervals
+from tests.ui.test_cluster import held, one_node
 from tests.ui.test_scope import OTHERS, OWN, shared
 
 from .markup import check
@@ -69,6 +71,18 @@ async def test_busy_is_the_mean_load_of_the_devices_in_use_that_report_one():
     ui.hold(lists, "b", 0, "n", ["gpu-2"], idle=True)
     found = await seen(lists)
     assert (found.gpus.in_use, found.gpus.busy_percent, found.gpus.counts["idle"]) == (3, 60, 1)
+
+
+async def test_a_free_gpu_that_is_fragmented_or_kept_for_a_gang_is_free():
+    lists = one_node(*(gpu(at) for at in range(10)))
+    lists["deviceclasses"] = [{"metadata": {"name": "gpu.fairlead.dev"}, "spec": {}}]
+    held(lists, *(f"gpu-{at}" for at in range(8)))
+    lists["nodes"][0]["status"]["allocatable"]["cpu"] = "33"
+    found = (await seen(lists)).gpus
+    assert (found.in_use, found.free, found.unavailable, found.counts["fragmented"]) == (8, 2, 0, 2)
+    lists["gangs"].append(ui.gang("big", "ml", reservedNodes=["n"]))
+    found = (await seen(lists)).gpus
+    assert (found.free, found.counts["nominated"]) == (2, 2)
 
 
 @pytest.mark.parametrize(
