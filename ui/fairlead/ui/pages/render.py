@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
@@ -22,9 +23,10 @@ from fairlead.history.cost.window import BY
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
-from fairlead.ui.model.explanations import Explanation, Part
+from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
+from fairlead.ui.model.gang_devices import Lives
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.queues import Line as QueueLine
@@ -32,6 +34,7 @@ from fairlead.ui.model.queues import QueueHistory
 from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
 from fairlead.ui.pages import gantt
 from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.lives import lives_picture
 from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
@@ -82,6 +85,25 @@ def queue_link(queue: str) -> str:
     return f"/gangs?{urlencode({'queue': queue})}"
 
 
+_ID = re.compile(r"(?<![-\w./])(?P<namespace>[a-z0-9][-a-z0-9]*)/(?P<name>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)(?![-\w/])")
+
+
+def linked(text: str, *, known: Container[tuple[str, str]]) -> Markup:
+    """The text with a link on each namespace/name of a gang that has a page."""
+
+    def link(found: re.Match[str]) -> str:
+        if (found["namespace"], found["name"]) not in known:
+            return found[0]
+        return Markup('<a href="{}"><bdi>{}</bdi></a>').format(gang_link(found[0]), found[0])
+
+    return Markup(_ID.sub(link, str(escape(visible(text)))))  # noqa: S704 - escaped, and links
+
+
+def node_link(node: str) -> str:
+    """The address of a node's devices, below the map."""
+    return f"/?{urlencode({'node': node})}#node"
+
+
 @cache
 def file(name: str) -> str:
     """A file that pages name: style.css, icon.svg."""
@@ -126,6 +148,7 @@ def _environment() -> Environment:
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
+        "node_link": node_link,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -258,23 +281,38 @@ def gangs(facts: Facts, found: GangList) -> str:
     return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
-def gang(facts: Facts, view: GangView, moments: Sequence[Moment] = (), spread: Spread | None = None) -> str:
-    shown = [
-        (each, "" if each.at is None else _time(each.at), each.at is not None and each.at > facts.at)
-        for each in moments
-    ]
-    picture = None if spread is None else gantt.spread_picture(spread)
-    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), moments=shown, spread=picture)
+def gang(
+    facts: Facts,
+    view: GangView,
+    moments: Sequence[Moment] = (),
+    spread: Spread | None = None,
+    lives: Lives | None = None,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
+    shown = [(each, "" if each.at is None else _time(each.at)) for each in moments]
+    parts = {part.title: part.lines for part in view.explanation.parts}
+    return _page(
+        "gang.html",
+        facts,
+        view=view,
+        line=view.line,
+        parts=parts,
+        moments=shown,
+        spread=None if spread is None else gantt.spread_picture(spread),
+        lives=None if lives is None else lives_picture(lives, now=facts.at),
+        linked=partial(linked, known=known),
+        FIRST=_FIRST,
+        FOLDED=_FOLDED,
+        FORECAST=_FORECAST,
+        ELSEWHERE={*_FIRST, *(title for title, _ in _FOLDED), _FORECAST, "Devices it could use are held by"},
+    )
 
 
-# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
-_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
-
-
-def _parts(view: GangView) -> list[Part]:
-    parts = view.explanation.parts
-    first = [part for title in _FIRST for part in parts if part.title == title]
-    return [*first, *(part for part in parts if part.title not in _FIRST)]
+# A reader comes for the reason: these stand first, in this order. Others are folded, and the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Why")
+_FOLDED = (("In detail", "in-detail"), ("Why nothing is evicted for it", "blockers"))
+_FORECAST = "Forecast of its start"
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
