@@ -106,6 +106,14 @@ def runs(facts: Facts, past: Past, *, since: float, scope: Scope = EVERYTHING, b
     return found if by_node else found + list(waiting(facts.gangs, at=facts.at))
 
 
+def ledger_runs(past: Past, *, since: float, scope: Scope = EVERYTHING, by_node: bool = False) -> list[Run]:
+    """As `runs`, of the ledger alone: what went on at the end of its window is `runs`."""
+    every = _past_runs(past, by_node=by_node).items()
+    return [
+        run for key, found in every if scope.sees(key.namespace) for run in found if run.end is None or run.end > since
+    ]
+
+
 def past_runs(past: Past, gang: str) -> tuple[Run, ...]:
     """The runs of one gang, namespace/name, as the ledger saw them, in order of time; one that went on then is `runs`."""
     return _past_runs(past, by_node=False).get(_Key(gang, True, ""), ())
@@ -145,7 +153,7 @@ def _waiting(raw: Raw, at: float) -> list[Run]:
 
 def _of_span(span: Span) -> _Piece:
     return _Piece(
-        span.start_us / SECOND_US,
+        min(span.allocated_us, span.start_us) / SECOND_US,  # a span is cut to the window that was read
         span.end_us / SECOND_US,
         span.node,
         span.queue,

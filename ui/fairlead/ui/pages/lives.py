@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fairlead.ui.model.gang_devices import Life, Lives
-from fairlead.ui.model.gangs import age, clock
+from fairlead.ui.model.gangs import age
 
 HEIGHT = 22
 
@@ -27,18 +27,18 @@ class LifeRow:
 
 @dataclass(frozen=True, slots=True)
 class LivesPicture:
-    since: str
-    until: str
+    since: float  # unix seconds
+    until: float
     known: bool
     from_ledger: bool
     devices: tuple[LifeRow, ...]
     more: int
 
 
-def lives_picture(found: Lives, *, now: float) -> LivesPicture:
+def lives_picture(found: Lives) -> LivesPicture:
     return LivesPicture(
-        since=clock(found.since, now=now),
-        until=clock(found.until, now=now),
+        since=found.since,
+        until=found.until,
         known=found.known,
         from_ledger=found.from_ledger,
         devices=tuple(_row(each, found) for each in found.devices),

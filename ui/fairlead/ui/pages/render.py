@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,6 +19,7 @@ from markupsafe import Markup, escape
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.window import BY
+from fairlead.kube import timestamps
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
@@ -29,11 +29,13 @@ from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_devices import Lives
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
-from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
-from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.colours import palette
+from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.lives import lives_picture
 from fairlead.ui.pages.pictures import (
     LARGE,
@@ -42,8 +44,6 @@ from fairlead.ui.pages.pictures import (
     bars,
     hold_text,
     node_map,
-    of_counts,
-    palette,
     pictures,
     ticks,
 )
@@ -64,12 +64,20 @@ class Trouble:
     near_title: str = "One of these may be meant"
 
 
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = get_args(Theme)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShownTo:
-    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout. `theme` None: as the system says.
+    `path`: the page's own address, to which a choice of the theme leads back.
+    """
 
     name: str = ""
     leaves: bool = False
+    theme: Theme | None = None
+    path: str = "/"
 
 
 SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
@@ -82,26 +90,44 @@ def gang_link(gang: str) -> str:
 
 
 def queue_link(queue: str) -> str:
-    return f"/gangs?{urlencode({'queue': queue})}"
+    return f"/queues/{quote(queue, safe='')}"
+
+
+def gangs_link(**choice: str) -> str:
+    """The address of the list of gangs that is chosen, by the fields of its form."""
+    return f"/gangs?{urlencode(choice)}"
+
+
+def node_link(node: str) -> str:
+    """The address of a node's devices, below the map."""
+    return f"/map?{urlencode({'node': node})}#node"
+
+
+def moment(at: float) -> Markup:
+    """A time, of unix seconds: page.js shows it as the reader's own and how far away it is."""
+    return Markup('<time datetime="{}">{}</time>').format(timestamps.seconds(at), _time(at))
 
 
 _ID = re.compile(r"(?<![-\w./])(?P<namespace>[a-z0-9][-a-z0-9]*)/(?P<name>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)(?![-\w/])")
+_CLOCK = re.compile(
+    r"(?:(?P<date>\d{4}-\d\d-\d\d) )?(?P<time>\d\d:\d\d(?::\d\d)?) UTC \([^)]*\)"
+)  # as of `gangs.clock`
 
 
-def linked(text: str, *, known: Container[tuple[str, str]]) -> Markup:
-    """The text with a link on each namespace/name of a gang that has a page."""
+def linked(text: str, *, known: Container[tuple[str, str]], at: float) -> Markup:
+    """The text with a link on each namespace/name of a gang that has a page, and its times for page.js. `at`: of the text, unix seconds."""
 
     def link(found: re.Match[str]) -> str:
         if (found["namespace"], found["name"]) not in known:
             return found[0]
         return Markup('<a href="{}"><bdi>{}</bdi></a>').format(gang_link(found[0]), found[0])
 
-    return Markup(_ID.sub(link, str(escape(visible(text)))))  # noqa: S704 - escaped, and links
+    def time_of(found: re.Match[str]) -> str:
+        date = found["date"] or datetime.fromtimestamp(at, UTC).date()
+        return f'<time datetime="{date}T{found["time"]}Z">{found[0]}</time>'
 
-
-def node_link(node: str) -> str:
-    """The address of a node's devices, below the map."""
-    return f"/?{urlencode({'node': node})}#node"
+    shown = _ID.sub(link, str(escape(visible(text))))
+    return Markup(_CLOCK.sub(time_of, shown))  # noqa: S704 - escaped, with links and times
 
 
 @cache
@@ -148,7 +174,9 @@ def _environment() -> Environment:
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
+        "gangs_link": gangs_link,
         "node_link": node_link,
+        "moment": moment,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -158,26 +186,23 @@ def _environment() -> Environment:
         "PHASES": PHASES,
         "SORTS": SORTS,
         "style_hash": _hash("style.css"),
+        "page_hash": _hash("page.js"),
         "name_of": name_of,
         "who_mark": WHO,
         "stream_mark": STREAM,
+        "theme_mark": THEME,
     }
     return made
 
 
 def _page(template: str, facts: Facts | None, **values: Any) -> str:
-    shown = ""
-    notices: Sequence[str] = ()
-    if facts is not None:
-        shown = _time(facts.at)
-        notices = [facts.late] if facts.late else []
     return (
         _environment()
         .get_template(template)
         .render(
-            as_of=shown,
-            origin=facts.origin if facts is not None else "",
-            notices=notices,
+            as_of=None if facts is None else facts.at,
+            origin="" if facts is None else facts.origin,
+            notices=[facts.late] if facts is not None and facts.late else [],
             **values,
         )
     )
@@ -190,8 +215,9 @@ def _time(at: float) -> str:
 def page(marked: str, stream: str = "") -> str:
     """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
     shown_to = SHOWN_TO.get()
-    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
-    return plain(marked, who=who, stream=stream)
+    who = _environment().get_template("who.html").render(shown_to=shown_to, themes=(None, *THEMES))
+    theme = f' data-theme="{shown_to.theme}"' if shown_to.theme else ""
+    return plain(marked, who=who, stream=stream, theme=theme)
 
 
 def stream(address: str) -> str:
@@ -211,13 +237,6 @@ class NodeItems:
         self._colours: Mapping[str, str] = {}
         self._cell = 0
         self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
-        self._palette: tuple[ClusterView, Mapping[str, str]] | None = None
-
-    def colours(self, view: ClusterView) -> Mapping[str, str]:
-        """The colour of each queue, as `palette` has it: found once for a picture, however many pages show it."""
-        if self._palette is None or self._palette[0] is not view:
-            self._palette = (view, palette(view))
-        return self._palette[1]
 
     def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
         if (self._colours, self._cell) != (colours, cell):
@@ -241,15 +260,26 @@ class NodeItems:
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+def overview(facts: Facts, view: Overview) -> str:
+    return _page(
+        "overview.html",
+        facts,
+        view=view,
+        missing=_missing(facts, "nodes", "resourceslices", "gangs", "pods", "resourceclaims", "devicetaintrules"),
+        OF_KIND_MAX=OF_KIND_MAX,
+    )
+
+
+def map_(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     items = items or NodeItems()
-    colours = items.colours(view)
+    every = palette(facts.queues, view.queues)
+    colours = {queue: every[queue] for queue in view.queues}
     cell = SMALL if len(view.nodes) > MANY else LARGE
     # Where claims of other namespaces are not read, what they hold looks free.
     unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
     return _page(
-        "cluster.html",
+        "map.html",
         facts,
         view=view,
         colours=colours,
@@ -290,7 +320,6 @@ def gang(
     known: Container[tuple[str, str]] = (),
 ) -> str:
     """`known`: namespace and name of the gangs that have a page."""
-    shown = [(each, "" if each.at is None else _time(each.at)) for each in moments]
     parts = {part.title: part.lines for part in view.explanation.parts}
     return _page(
         "gang.html",
@@ -298,10 +327,10 @@ def gang(
         view=view,
         line=view.line,
         parts=parts,
-        moments=shown,
+        moments=moments,
         spread=None if spread is None else gantt.spread_picture(spread),
-        lives=None if lives is None else lives_picture(lives, now=facts.at),
-        linked=partial(linked, known=known),
+        lives=None if lives is None else lives_picture(lives),
+        linked=partial(linked, known=known, at=facts.at),
         FIRST=_FIRST,
         FOLDED=_FOLDED,
         FORECAST=_FORECAST,
@@ -316,10 +345,9 @@ _FORECAST = "Forecast of its start"
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
-    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
-    for group in chart.groups:
-        held.update({run.queue: 0 for run in group.runs})
-    colours = of_counts(held) if chart.choice.by == "node" else {}
+    held = {run.queue for group in chart.groups for run in group.runs}
+    every = palette(facts.queues, held)
+    colours = {queue: every[queue] for queue in held} if chart.choice.by == "node" else {}
     return _page(
         "time.html",
         facts,
@@ -328,11 +356,19 @@ def time(facts: Facts, chart: TimeChart) -> str:
         picture=gantt.picture(chart, colours),
         colours=colours,
         address=gantt.address,
+        moves=[
+            ("earlier", chart.earlier),
+            ("later", chart.later),
+            ("closer", chart.closer),
+            ("farther", chart.farther),
+        ],
         since=_time(chart.since),
         until=_time(chart.until),
+        begins="" if chart.begins is None else _time(chart.begins),
         missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
-        WINDOWS=WINDOWS,
+        ZOOMS=ZOOMS,
+        ENDS=gantt.ENDS,
     )
 
 
