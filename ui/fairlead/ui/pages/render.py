@@ -27,11 +27,12 @@ from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_devices import Lives
-from fairlead.ui.model.gang_list import SORTS, GangList
-from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.gang_list import ORDERS, GangList
+from fairlead.ui.model.gangs import PHASES, age, evicts
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
+from fairlead.ui.model.search import Found, Kind
 from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
 from fairlead.ui.pages.colours import palette
@@ -101,6 +102,10 @@ def gangs_link(**choice: str) -> str:
 def node_link(node: str) -> str:
     """The address of a node's devices, below the map."""
     return f"/map?{urlencode({'node': node})}#node"
+
+
+def link_of(kind: Kind, name: str) -> str:
+    return {"gang": gang_link, "queue": queue_link, "node": node_link}[kind](name)
 
 
 def moment(at: float) -> Markup:
@@ -184,7 +189,7 @@ def _environment() -> Environment:
         "STATES": STATES,
         "MEANING": MEANING,
         "PHASES": PHASES,
-        "SORTS": SORTS,
+        "ORDERS": ORDERS,
         "style_hash": _hash("style.css"),
         "page_hash": _hash("page.js"),
         "name_of": name_of,
@@ -308,7 +313,16 @@ def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
+    missing = _missing(facts, "gangs", "pods")
+    return _page(
+        "gangs.html", facts, found=found, choice=found.choice, missing=missing, evicts=partial(evicts, now=facts.at)
+    )
+
+
+def search(facts: Facts, found: Found) -> str:
+    return _page(
+        "search.html", facts, found=found, link_of=link_of, missing=_missing(facts, "gangs", "pods", "queues", "nodes")
+    )
 
 
 def gang(

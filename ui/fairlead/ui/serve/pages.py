@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
@@ -15,6 +16,7 @@ from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import search as searches
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
@@ -116,8 +118,17 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | No
         return trouble(what, 400, json=json, facts=facts)
     if _without_gangs(facts):
         return _unread(facts, "Gangs", json=json)
-    found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
+    lines = (kept or Kept.new()).lines.of(facts)
+    found = gang_list.gang_list(lines, choice, now=facts.at, held=partial(gang_devices.held, facts))
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
+
+
+def search(facts: Facts, text: str, *, json: bool, kept: Kept | None = None) -> Shown | str:
+    """Or the address of the one thing that is meant."""
+    found = searches.search(facts, (kept or Kept.new()).lines.of(facts).made_of, text)
+    if json:
+        return Shown(200, as_json(asdict(found)))
+    return Shown(200, render.search(facts, found)) if found.only is None else render.link_of(*found.only)
 
 
 def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:

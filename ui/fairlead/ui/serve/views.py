@@ -125,6 +125,12 @@ class Views:
             case _:
                 return pages.overview(facts, json=json, kept=kept)
 
+    def search(self, everything: Facts | NotReadError, text: str, scope: Scope, *, json: bool) -> Shown | str:
+        """Or the address of the one thing that is meant."""
+        if isinstance(everything, NotReadError):
+            return pages.away(str(everything), json=json)
+        return pages.search(self._scoped.of(everything, scope), text, json=json, kept=self._kept_for(scope))
+
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
             choice = Choice.of(address.choice)
