@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
@@ -30,8 +31,8 @@ from fairlead.ui.model.gang_devices import Lives
 from fairlead.ui.model.gang_list import ORDERS, GangList
 from fairlead.ui.model.gangs import PHASES, age, evicts
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
+from fairlead.ui.model.queues import SPARK_POINTS, QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.model.queues import QueueHistory
 from fairlead.ui.model.search import Found, Kind
 from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
@@ -42,10 +43,12 @@ from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
     SMALL,
+    SPARK_HEIGHT,
     bars,
     hold_text,
     node_map,
     pictures,
+    sparks,
     ticks,
 )
 from fairlead.ui.what_if import written
@@ -308,8 +311,19 @@ def _missing(facts: Facts, *kinds: str) -> list[str]:
     return [facts.refused[kind] for kind in kinds if kind in facts.refused]
 
 
-def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
-    return _page("queues.html", facts, lines=lines, bars=bars(lines))
+def queues(
+    facts: Facts, lines: Sequence[QueueLine], used: Mapping[tuple[str, str], Sequence[float]] = MappingProxyType({})
+) -> str:
+    """`used`: of a day, by queue and flavor, as of `queues.day_of_use`."""
+    return _page(
+        "queues.html",
+        facts,
+        lines=lines,
+        bars=bars(lines),
+        sparks=sparks(lines, used),
+        SPARK_POINTS=SPARK_POINTS,
+        SPARK_HEIGHT=SPARK_HEIGHT,
+    )
 
 
 def gangs(facts: Facts, found: GangList) -> str:
@@ -418,7 +432,14 @@ def what_if(
     )
 
 
-def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window: str) -> str:
+def queue(
+    facts: Facts,
+    explanation: Explanation,
+    history: QueueHistory,
+    window: str,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
     return _page(
         "queue.html",
         facts,
@@ -427,6 +448,7 @@ def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window:
         history=history,
         pictures=pictures(history),
         ticks=ticks(history),
+        linked=partial(linked, known=known, at=facts.at),
         chosen=window,
         WINDOWS=WINDOWS,
     )

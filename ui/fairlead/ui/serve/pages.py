@@ -68,14 +68,19 @@ def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | Non
     return Shown(200, render.map_(facts, view, node=query.get("node", ""), items=kept.items))
 
 
-def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool, past: Past | None = None) -> Shown:
+    """`past`: of the last day."""
     if "queues" in facts.refused:
         return _unread(facts, "Queues", json=json)
     lines = queues.tree(facts.queues)
-    return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
+    if json:
+        return Shown(200, as_json([asdict(each) for each in lines]))
+    return Shown(200, render.queues(facts, lines, queues.day_of_use(facts.queues, past or Past())))
 
 
-def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
+def one_queue(
+    facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool, kept: Kept | None = None
+) -> Shown:
     """`everything`: what waits in it counts whoever looks, as in its status."""
     raw = _queue(facts, name)
     if raw is None:
@@ -86,7 +91,8 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     if json:
         return Shown(200, as_json(asdict(explanation)))
     found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, render.queue(facts, explanation, found, window))
+    known = (kept or Kept.new()).lines.of(facts).made_of
+    return Shown(200, render.queue(facts, explanation, found, window, known))
 
 
 def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:

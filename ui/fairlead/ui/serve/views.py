@@ -113,9 +113,10 @@ class Views:
             case ("map",):
                 return pages.map_(facts, address.choice, json=json, kept=kept)
             case ("queues",):
-                return pages.queue_tree(facts, address.choice, json=json)
+                past = None if json else await self._ledger.past(queues.DAY_S)
+                return pages.queue_tree(facts, address.choice, json=json, past=past)
             case ("queues", name):
-                return await self._of_queue(facts, everything, name, address, json=json)
+                return await self._of_queue(facts, everything, name, address, json=json, kept=kept)
             case ("gangs",):
                 return pages.gangs(facts, address.choice, json=json, kept=kept)
             case ("gangs", namespace, name):
@@ -140,13 +141,15 @@ class Views:
         past = await self._ledger.past(choice.lasts_s, choice.until)
         return pages.time(facts, past, choice, json=json, scope=scope)
 
-    async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
+    async def _of_queue(
+        self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool, kept: Kept
+    ) -> Shown:
         try:
             window = queues.window_of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/queues", json=json)
         past = await self._ledger.past(WINDOWS[window])
-        return pages.one_queue(facts, everything, past, name, window, json=json)
+        return pages.one_queue(facts, everything, past, name, window, json=json, kept=kept)
 
     async def _of_gang(self, everything: Facts, scope: Scope, namespace: str, name: str, *, json: bool) -> Shown:
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
