@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
@@ -24,9 +25,10 @@ from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
 from fairlead.ui.model.day import GROUPS, Day
-from fairlead.ui.model.explanations import Explanation, Part
+from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
+from fairlead.ui.model.gang_devices import Lives
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
@@ -38,6 +40,7 @@ from fairlead.ui.pages import gantt
 from fairlead.ui.pages.areas import areas
 from fairlead.ui.pages.colours import palette
 from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.lives import lives_picture
 from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
@@ -113,6 +116,28 @@ def clock(at: float) -> Markup:
     """The same as hours and minutes alone."""
     said = timestamps.seconds(at)
     return Markup('<time class="clock" datetime="{}">{}</time>').format(said, said[11:16])
+
+
+_ID = re.compile(r"(?<![-\w./])(?P<namespace>[a-z0-9][-a-z0-9]*)/(?P<name>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)(?![-\w/])")
+_CLOCK = re.compile(
+    r"(?:(?P<date>\d{4}-\d\d-\d\d) )?(?P<time>\d\d:\d\d(?::\d\d)?) UTC \([^)]*\)"
+)  # as of `gangs.clock`
+
+
+def linked(text: str, *, known: Container[tuple[str, str]], at: float) -> Markup:
+    """The text with a link on each namespace/name of a gang that has a page, and its times for page.js. `at`: of the text, unix seconds."""
+
+    def link(found: re.Match[str]) -> str:
+        if (found["namespace"], found["name"]) not in known:
+            return found[0]
+        return Markup('<a href="{}"><bdi>{}</bdi></a>').format(gang_link(found[0]), found[0])
+
+    def time_of(found: re.Match[str]) -> str:
+        date = found["date"] or datetime.fromtimestamp(at, UTC).date()
+        return f'<time datetime="{date}T{found["time"]}Z">{found[0]}</time>'
+
+    shown = _ID.sub(link, str(escape(visible(text))))
+    return Markup(_CLOCK.sub(time_of, shown))  # noqa: S704 - escaped, with links and times
 
 
 @cache
@@ -302,23 +327,37 @@ def gangs(facts: Facts, found: GangList) -> str:
     return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
 
 
-def gang(facts: Facts, view: GangView, moments: Sequence[Moment] = (), spread: Spread | None = None) -> str:
-    shown = [
-        (each, "" if each.at is None else _time(each.at), each.at is not None and each.at > facts.at)
-        for each in moments
-    ]
-    picture = None if spread is None else gantt.spread_picture(spread)
-    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), moments=shown, spread=picture)
+def gang(
+    facts: Facts,
+    view: GangView,
+    moments: Sequence[Moment] = (),
+    spread: Spread | None = None,
+    lives: Lives | None = None,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
+    parts = {part.title: part.lines for part in view.explanation.parts}
+    return _page(
+        "gang.html",
+        facts,
+        view=view,
+        line=view.line,
+        parts=parts,
+        moments=moments,
+        spread=None if spread is None else gantt.spread_picture(spread),
+        lives=None if lives is None else lives_picture(lives),
+        linked=partial(linked, known=known, at=facts.at),
+        FIRST=_FIRST,
+        FOLDED=_FOLDED,
+        FORECAST=_FORECAST,
+        ELSEWHERE={*_FIRST, *(title for title, _ in _FOLDED), _FORECAST, "Devices it could use are held by"},
+    )
 
 
-# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
-_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
-
-
-def _parts(view: GangView) -> list[Part]:
-    parts = view.explanation.parts
-    first = [part for title in _FIRST for part in parts if part.title == title]
-    return [*first, *(part for part in parts if part.title not in _FIRST)]
+# A reader comes for the reason: these stand first, in this order. Others are folded, and the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Why")
+_FOLDED = (("In detail", "in-detail"), ("Why nothing is evicted for it", "blockers"))
+_FORECAST = "Forecast of its start"
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
