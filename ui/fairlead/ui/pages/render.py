@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fairlead.api import texts
-from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.bill import BASES
 from fairlead.history.cost.window import BY
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
@@ -313,11 +313,12 @@ def cost(facts: Facts, view: CostView) -> str:
         view=view,
         choice=view.choice,
         missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
-        GROUPS=BY,
+        GROUPS=[name for name in BY if facts.hardware is not None or name not in costs.OF_NODES],
         COST_WINDOWS=costs.WINDOWS,
+        DATES=costs.DATES,
         COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
-        IDLES=IDLES,
+        IDLE_TO=costs.IDLE_TO,
     )
 
 
