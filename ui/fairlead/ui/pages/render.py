@@ -45,7 +45,7 @@ from fairlead.ui.pages.pictures import (
     ticks,
 )
 from fairlead.ui.what_if import written
-from fairlead.ui.what_if.question import HORIZONS, Form, Named
+from fairlead.ui.what_if.question import HORIZONS, NAMED_MAX, SET, Form, Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +336,8 @@ def what_if(
         STARTS=written.STARTS,
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
+        NAMED_MAX=NAMED_MAX,
+        SET=SET,
     )
 
 
