@@ -67,7 +67,8 @@ class Hardware:
 class Facts:
     """`at`: unix seconds. `refused`: why objects of a kind are missing, or some of them, by plural. `hardware` None: not readable.
 
-    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, "" for a cluster.
+    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, or
+    what the cluster is called; "" where that is not known.
     """
 
     at: float

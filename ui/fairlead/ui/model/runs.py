@@ -20,6 +20,7 @@ from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model.facts import Facts, Holder, Past
+from fairlead.ui.model.gangs import evicted_at
 from fairlead.ui.model.holders import holders
 from fairlead.ui.model.scope import EVERYTHING, Scope
 
@@ -288,12 +289,8 @@ def _queued(raw: Raw, now: float) -> float:
     """Since when it waits: since it is queued, or its eviction after that."""
     status = raw.get("status") or {}
     created = timestamps.parsed(status.get("queuedTime") or raw["metadata"].get("creationTimestamp"))
-    evicted = [
-        timestamps.parsed(each.get("lastTransitionTime"))
-        for each in status.get("conditions") or ()
-        if each.get("type") == "Evicted" and each.get("status") == "True"
-    ]
-    return min(now, max([each for each in (created, *evicted) if each is not None], default=now))
+    known = [each for each in (created, evicted_at(status)) if each is not None]
+    return min(now, max(known, default=now))
 
 
 def _id(raw: Raw) -> str:
