@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fairlead.api import texts
-from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.bill import BASES
 from fairlead.history.cost.window import BY
 from fairlead.history.cost.written import amounts
 from fairlead.kube import timestamps
@@ -52,7 +52,7 @@ from fairlead.ui.pages.pictures import (
     ticks,
 )
 from fairlead.ui.what_if import written
-from fairlead.ui.what_if.question import HORIZONS, Form, Named
+from fairlead.ui.what_if.question import HORIZONS, NAMED_MAX, SET, Form, Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -395,11 +395,12 @@ def cost(facts: Facts, view: CostView) -> str:
         view=view,
         choice=view.choice,
         missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
-        GROUPS=BY,
+        GROUPS=[name for name in BY if facts.hardware is not None or name not in costs.OF_NODES],
         COST_WINDOWS=costs.WINDOWS,
+        DATES=costs.DATES,
         COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
-        IDLES=IDLES,
+        IDLE_TO=costs.IDLE_TO,
     )
 
 
@@ -417,6 +418,8 @@ def what_if(
         STARTS=written.STARTS,
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
+        NAMED_MAX=NAMED_MAX,
+        SET=SET,
     )
 
 

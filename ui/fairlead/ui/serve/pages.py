@@ -148,7 +148,7 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
 def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
     if json:
         return Shown(200, as_json(costs.as_json(bill)))
-    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues, facts.gangs)))
 
 
 def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:
