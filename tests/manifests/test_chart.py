@@ -59,6 +59,8 @@ def test_the_chart_lints_without_a_warning(helm):
         ({"driver": {"pools": [{"name": "a", "backend": "nvml"}] * 2}}, 'two pools are called "a"'),
         ({"managedDrivers": ["gpu.nvidia.com"]}, "nobody would allocate them; add it, or set driver.enabled=false"),
         ({"claimControllers": ["o'brien"]}, "does not match pattern"),
+        ({"sharedClaimDrivers": ["Dra.Net"]}, "does not match pattern"),
+        ({"sharedClaimDrivers": [names.DRIVER]}, "gpu.fairlead.dev is in managedDrivers, too"),
         (
             {"ui": {"enabled": True, "login": "proxy"}},
             "whoever can reach the pages could be anybody; set ui.proxy.secret",
@@ -90,6 +92,14 @@ def test_the_sandbox_manages_a_second_driver_as_the_chart_does(template):
     made = by_name(also_managing(template(values={}), DRANET))
     assert made == found
     assert made != by_name(template(values={}))
+
+
+def test_a_shared_driver_is_told_to_the_programs_that_judge_claims_and_is_outside_the_fence(template):
+    found = by_name(template(values={"sharedClaimDrivers": [DRANET], "ui": {"enabled": True, "login": "token"}}))
+    for program in ("controller", "webhook", "ui"):
+        (container,) = found["Deployment", f"fairlead-{program}"]["spec"]["template"]["spec"]["containers"]
+        assert f"--shared-claim-driver={DRANET}" in container["args"]
+    assert DRANET not in str(found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"])
 
 
 def test_another_namespace_is_refused(refusal):

@@ -82,13 +82,11 @@ def test_a_gang_whose_gpus_and_interfaces_are_on_common_rails():
             device = under(gpu(rail), f"pci{rail}")
             gpus.append({**device, "attributes": {**device["attributes"], "rail": {"int": rail}}})
             interface = nic(rail, f"pci{rail}")
-            nics.append(
-                {**interface, "attributes": {**interface["attributes"], "rdmaRail": {"string": f"rail-{rail}"}}}
-            )
+            nics.append({**interface, "attributes": {**interface["attributes"], "alias": {"string": f"rail-{rail}"}}})
         made.add_node(name, gpus)
         made.add_slices(slice_of(name, nics, driver=NIC))
     made.add_class(NIC, {"selectors": [{"cel": {"expression": f'device.driver == "{NIC}"'}}]})
-    align = f"{names.DRIVER}/rail of r0, {NIC}/rdmaRail of r1"
+    align = f"{names.DRIVER}/rail of r0, {NIC}/alias of r1"
     two = claim_spec(device_request(2), device_request(2, device_class=NIC))
     asked = gang("pairs", 2, two, align=align)
     assert given(made.decide(asked)) in [[(f"gpu-{n}", "gpu-2", f"net-{n}", "net-2")] * 2 for n in (0, 1)]

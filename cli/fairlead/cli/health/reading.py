@@ -117,6 +117,13 @@ class Looking(Shown):
             help="DRA driver whose devices Fairlead allocates; may be repeated. Default: as the controller's Deployment has it.",
         ),
     ] = ()
+    shared_claim_drivers: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--shared-claim-driver",
+            help="DRA driver whose devices claims may have beside managed ones; may be repeated. Default: as the controller's Deployment has it.",
+        ),
+    ] = ()
 
 
 async def read(
@@ -124,6 +131,7 @@ async def read(
     kinds: Iterable[Resource[Any]],
     *,
     drivers: Sequence[str] = (),
+    shared_drivers: Sequence[str] = (),
     look_into: Sequence[str] = (),
     optional: Iterable[Resource[Any]] = (),
     parts: Collection[Part] = (),
@@ -133,7 +141,7 @@ async def read(
 ) -> Seen:
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
-    `drivers` are the managed ones; none: those that the controller's Deployment names. `try_slices` tries what the apiserver keeps of
+    `drivers` are the managed ones, `shared_drivers` those allowed beside them; none: as the controller's Deployment says. `try_slices` tries what the apiserver keeps of
     a slice, as far as the part `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
     cluster does not answer.
     """
@@ -147,7 +155,7 @@ async def read(
     lists = {str(resource): found for resource, found in zip(wanted, listed, strict=True)}
     for each in optional:  # not served: there are none
         lists.setdefault(str(each), Listed(served=False, gap=groups_gap))
-    drivers = tuple(drivers) or _managed(lists) or (names.DRIVER,)
+    drivers = tuple(drivers) or _named(lists, "--managed-driver") or (names.DRIVER,)
     seen = Seen(now=wall(), lists=lists, drivers=drivers)
     more: dict[str, Any] = {}
     if "gates" in parts:
@@ -178,18 +186,19 @@ async def read(
         kinds=frozenset(served),
         discovered=discovered,
         drivers=drivers,
+        shared_drivers=tuple(shared_drivers) or _named(lists, "--shared-claim-driver"),
         **more,
     )
 
 
-def _managed(lists: dict[str, Listed]) -> tuple[str, ...]:
-    """Drivers that the controller's Deployment has as --managed-driver."""
+def _named(lists: dict[str, Listed], wanted: str) -> tuple[str, ...]:
+    """Drivers that the controller's Deployment has under this flag."""
     found: list[str] = []
     for each in lists.get(str(resources.DEPLOYMENTS), Listed()).items:
         if (values.namespace(each), values.name(each)) == (names.NAMESPACE, names.CONTROLLER_ACCOUNT):
             for word, after in itertools.pairwise([*values.arguments(each), ""]):
                 flag, given, value = word.partition("=")
-                if flag == "--managed-driver":
+                if flag == wanted:
                     found.append(value if given else after)
     return tuple(dict.fromkeys(found))
 

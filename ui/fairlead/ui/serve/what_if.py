@@ -48,9 +48,11 @@ Json = dict[str, Any]
 
 
 class WhatIf:
-    """`computing` None: these pages answer no such question."""
+    """`computing` None: these pages answer no such question. `drivers`: those that are managed, and those allowed in claims beside them."""
 
-    def __init__(self, computing: Computing | None, drivers: tuple[str, ...], look: Look) -> None:
+    def __init__(
+        self, computing: Computing | None, drivers: tuple[tuple[str, ...], tuple[str, ...]], look: Look
+    ) -> None:
         self._computing = computing
         self._drivers = drivers
         self._look = look
@@ -76,7 +78,7 @@ class WhatIf:
         try:
             form = Form.of(await sent_form(request))
             found = await self._computing.answer(
-                form.question(self._drivers), lambda: _gone(request), SHOWN_TO.get().name
+                form.question(*self._drivers), lambda: _gone(request), SHOWN_TO.get().name
             )
         except ChangeError as error:
             return respond(request, self._shown(seen, form, str(error), 400, json=json), json=json)

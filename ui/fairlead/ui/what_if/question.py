@@ -30,6 +30,7 @@ class Question:
     horizon_s: float = 86_400.0
     samples: int = 1
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
     own_profiles: bool = False
 
     @property
@@ -80,7 +81,7 @@ class Form:
             samples=text("samples", "1"),
         )
 
-    def question(self, drivers: tuple[str, ...]) -> Question:
+    def question(self, drivers: tuple[str, ...], shared_drivers: tuple[str, ...] = ()) -> Question:
         """Raises ChangeError that names the field, its value, and how to write it."""
         for name in ("add_nodes", "remove", "queue", "horizon", "samples"):
             if len(getattr(self, name)) > TEXT_MAX:
@@ -95,6 +96,7 @@ class Form:
             horizon_s=horizon_s(self.horizon),
             samples=int(self.samples),
             drivers=drivers,
+            shared_drivers=shared_drivers,
         )
         if made.empty:
             raise ChangeError("nothing is changed: add or remove nodes, set a field of a queue, or submit manifests")

@@ -254,7 +254,7 @@ def driver_faults(it: Subject, facts: Facts) -> Iterator[str]:
     metadata = map_at(it.review.object or {}, "metadata")
     if it.claim is None or names.POD_CLAIM_NAME in strings_at(metadata, "annotations", "metadata"):
         return
-    if (fault := others_fault(it.claim, facts.classes, facts.drivers)) is not None:
+    if (fault := others_fault(it.claim, facts.classes, facts.drivers, facts.shared_drivers)) is not None:
         yield f"{it.where}{fault}"
 
 
