@@ -60,8 +60,9 @@ class Picture(NamedTuple):
 
 
 PAGES: Final = {
-    "cluster": "/",
-    "node": "/?node=hgx-h100-a",
+    "overview": "/",
+    "map": "/map",
+    "node": "/map?node=hgx-h100-a",
     "queues": "/queues",
     "gangs": "/gangs",
     "gang": f"/gangs/language/{WAITS}",
@@ -72,7 +73,7 @@ PAGES: Final = {
 }
 DOCS: Final = (
     Picture("node", 1280, dark=False, file="cluster.png"),
-    Picture("cluster", 390, dark=True, file="cluster-phone-dark.png"),
+    Picture("map", 390, dark=True, file="cluster-phone-dark.png"),
     Picture("queues", 1280, dark=False, file="queues.png"),
     Picture("gangs", 1280, dark=False, file="gangs.png"),
     Picture("gangs", 768, dark=True, file="gangs-tablet-dark.png"),

@@ -155,4 +155,4 @@ def test_an_uninstall_asks_first(template):
     hooks = [each for each in template(hooks=True) if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
     assert {each["kind"] for each in hooks} == {"Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
     (job,) = (each for each in hooks if each["kind"] == "Job")
-    assert container(job)["args"][0] == "drain"
+    assert container(job)["args"][0] == "prepare-uninstall"

@@ -133,8 +133,10 @@ class Answers:
                 found = pages.queue_tree(of, {}, json=json)
             case ["queues", name]:
                 found = pages.one_queue(of, of, Past(), name, "24h", json=json)
+            case ["map"]:
+                found = pages.map_(of, {}, json=json)
             case _:
-                found = pages.cluster(of, {}, json=json)
+                found = pages.overview(of, json=json)
         assert found.status == 200, (path, found.text)
         return found.marked if json else found.text
 

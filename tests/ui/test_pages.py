@@ -39,9 +39,10 @@ def every_page(facts, gang=("team-0", "wait-00000"), node="node-004", queue="que
         "time": pages.time(facts, past, Choice(), json=False),
         "queue": pages.one_queue(facts, facts, past, queue, "24h", json=False),
         "past": pages.one_gang(facts, *gang, json=False, past=past),
-        "cluster": pages.cluster(facts, {}, json=False),
-        "node": pages.cluster(facts, {"node": node}, json=False),
-        "no node": pages.cluster(facts, {"node": "none"}, json=False),
+        "overview": pages.overview(facts, json=False),
+        "map": pages.map_(facts, {}, json=False),
+        "node": pages.map_(facts, {"node": node}, json=False),
+        "no node": pages.map_(facts, {"node": "none"}, json=False),
         "queues": pages.queue_tree(facts, {}, json=False),
         "gangs": pages.gangs(facts, {}, json=False),
         "chosen": pages.gangs(facts, {"queue": "queue-1", "text": "wait", "page": "1"}, json=False),
@@ -64,7 +65,7 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():
     facts = await ui.facts(ui.empty())
     found = {name: check(shown.text).text for name, shown in every_page(facts).items()}
-    assert "No devices are published" in found["cluster"]
+    assert "No devices are published" in found["map"]
     assert "No queues: every gang waits in one line" in found["queues"]
     assert "No gangs: no pod that you may see asks for devices" in found["gangs"]
 
@@ -142,7 +143,7 @@ async def test_what_blocks_a_gang_stands_first_on_its_page():
 
 
 async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():
-    page = check(pages.cluster(await ui.facts(ui.a_cluster(5)), {}, json=False).text)
+    page = check(pages.map_(await ui.facts(ui.a_cluster(5)), {}, json=False).text)
     cards = [each.text for each in page.every("a") if "8 × " in each.text]
     assert len(cards) == 5
     assert "node-004" in cards[4] and "8 × A100-SXM4-80GB" in cards[4] and "6 free" in cards[4]

@@ -112,7 +112,7 @@ async def test_the_form_is_a_page_and_says_what_may_be_named(snapshot):
         status, _, text = await reader.get("/what-if?add-nodes=4xhgx-h100")
         page = check(text)
         assert status == 200
-        assert page.every("form")[0].attributes == {
+        assert page.every("form")[1].attributes == {
             "method": "post", "action": "/what-if", "class": "rows", "aria-label": "A change",
         }  # fmt: skip
         assert page.every("input")[0].attributes["value"] == "4xhgx-h100"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 
@@ -43,5 +43,6 @@ LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
 class Logged:
     """A program that writes a log."""
 
+    progress: ClassVar[bool] = False
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="Form of the log lines.")] = "json"
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="Least level shown.")] = "INFO"

@@ -48,6 +48,8 @@ class OfCluster:
             return asyncio.run(connected())
         except NotReadError as error:
             say(error, file=sys.stderr)
+        except BrokenPipeError:
+            raise  # of what the command prints, as `| head` closes it
         except errors.ApiError as error:
             say(f"the cluster could not be asked: {error}", file=sys.stderr)
         except (CredentialsError, OSError) as error:
@@ -57,8 +59,18 @@ class OfCluster:
     @property
     def own_namespace(self) -> str:
         """The namespace of the context, as kubectl would take it."""
+        return str(self._own_context.get("namespace") or "default")
+
+    @property
+    def cluster_name(self) -> str:
+        """What the context calls its cluster; "" without one."""
+        return str(self._own_context.get("cluster") or "")
+
+    @property
+    def _own_context(self) -> dict[Any, Any]:
         wanted = self.context or _read(self.kubeconfig).get("current-context")
-        return str(_contexts(self.kubeconfig).get(wanted, {}).get("namespace") or "default")
+        found: dict[Any, Any] = _contexts(self.kubeconfig).get(wanted, {})
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

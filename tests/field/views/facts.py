@@ -188,7 +188,10 @@ GANG: tuple[Fact, ...] = (
     Fact("age in words", of("age page", made=("age", age), table="AGE", page_of_all="Age")),
     Fact(
         "how long it waits",
-        of(explained="Waited", **read_by(age, made="age", status="waitSeconds")),
+        of(
+            explained="Waited",
+            **read_by(age, made="age", status="waitSeconds", listed="waited_s"),
+        ),
         lambda seen: seen.phase in {"Waiting", "Gathering"},
     ),
     Fact(
@@ -196,6 +199,7 @@ GANG: tuple[Fact, ...] = (
         of(
             "devices made",
             status=("models", lambda said: held(said["held"])),
+            listed=("models", held),
             explained=("Models", lambda text: held(re.findall(r"\d+ × [^,;]+", text))),
         ),
         lambda seen: bool(seen.made["devices"]) and seen.phase in {"Running", "Admitted"},
@@ -244,9 +248,12 @@ GANG: tuple[Fact, ...] = (
     ),
     Fact(
         "when it is evicted",
-        of(
-            "evicted_at made",
-            **read_by(word(EVICTION), status="is Evicting", listed="why", explained="Why", **WHY),
+        (
+            *of(
+                "evicted_at made",
+                **read_by(word(EVICTION), status="is Evicting", listed="why", explained="Why", **WHY),
+            ),
+            Read("listed", "evicts_at"),
         ),
         lambda seen: seen.made["evicted_at"] is not None,
     ),

@@ -38,7 +38,8 @@ def show(asked: Ui) -> int:
     async def live(cluster: Cluster) -> int:
         known = Ledger(asked.ledger, flavors=lambda: cluster.list(resources.FLAVORS))
         computing = Computing(Where(kubeconfig=kubeconfig, context=context))
-        return await _serve(asked, LiveSource(cluster.client, namespace=of_cluster.own_namespace), known, computing)
+        source = LiveSource(cluster.client, namespace=of_cluster.own_namespace, name=of_cluster.cluster_name)
+        return await _serve(asked, source, known, computing)
 
     return of_cluster.ask(live)
 

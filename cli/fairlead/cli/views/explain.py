@@ -154,6 +154,8 @@ def _close(name: str, known: Iterable[str]) -> list[str]:
 
 def _print(explanation: Explanation) -> None:
     printer.paragraph(explanation.headline, bold=True)
+    if explanation.summary:
+        printer.paragraph(explanation.summary, indent=2)
     for part in explanation.parts:
         printer.paragraph(f"{part.title}:", indent=2)
         for text in part.lines:

@@ -173,7 +173,7 @@ def _link(name: str, key: str, keys: Mapping[str, str]) -> str:
         return f"/queues/{quote(key, safe='')}"
     if name == "namespace":
         return f"/gangs?{urlencode({'namespace': key})}"
-    return f"/?{urlencode({'node': key})}#node" if name == "node" else ""
+    return f"/map?{urlencode({'node': key})}#node" if name == "node" else ""
 
 
 def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, every: bool = False) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from fairlead.history.ledger.entries import Gap, Span, Wait
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.kube.timestamps import SECOND_US
 
 ELSEWHERE = "a gang of another namespace"  # in place of a name that the viewer may not see
 
@@ -66,7 +67,8 @@ class Hardware:
 class Facts:
     """`at`: unix seconds. `refused`: why objects of a kind are missing, or some of them, by plural. `hardware` None: not readable.
 
-    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, "" for a cluster.
+    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, or
+    what the cluster is called; "" where that is not known.
     """
 
     at: float
@@ -94,3 +96,8 @@ class Past:
     known_us: tuple[int, int] | None = None
     missing: str = ""
     made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def begins(self, since: float) -> float | None:
+        """When the ledger begins, unix seconds, where that is later than `since` by more than a minute."""
+        begins = since if self.known_us is None else self.known_us[0] / SECOND_US
+        return begins if begins > since + 60.0 else None

@@ -240,6 +240,7 @@ def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> Queu
             bins.add(held.setdefault(span.flavor, bins.empty()), begin, end, float(span.amount))
     for flavor, amount, begin, end in (*_waited(past, spans, names), *_waits(facts, raw, names)):
         bins.add(requested.setdefault(flavor, bins.empty()), begin, end, amount)
+    begins = past.begins(since)
     shares = {share.flavor: share for share in seen.shares}
     flavors = sorted(shares.keys() | (used.keys() | requested.keys()) - {""})
     return QueueHistory(
@@ -258,7 +259,7 @@ def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> Queu
             for flavor in flavors
         ),
         known_from=None if past.known_us is None else max(since, past.known_us[0] / SECOND_US),
-        missing=past.missing,
+        missing=past.missing or ("" if begins is None else f"history begins {timestamps.seconds(begins)}"),
     )
 
 

@@ -2,8 +2,7 @@
 
 A node is a row of cells (at most `ROW_MAX`), islands outlined, MIG devices inside their cell, in the SVG's own units. A bar shows what a
 queue uses of what it may, with marks for its fair share and what it deserves. A history is an area of what was used, a line of what was
-requested, and what it deserves, in percents, so it is as wide as its page. Seven colours, which colour-blind readers tell apart (Okabe and
-Ito), go to the queues that hold most, in the order of their names, so that a queue keeps its colour while the same ones hold most.
+requested, and what it deserves, in percents, so it is as wide as its page.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from fairlead.kube.quantity import amount
-from fairlead.ui.model.cluster import STATES, ClusterView, GpuView, Hold, NodeView, PartView
+from fairlead.ui.model.cluster import STATES, GpuView, Hold, NodeView, PartView
 from fairlead.ui.model.facts import ELSEWHERE, gang_text
 from fairlead.ui.model.queues import POINTS, Line, QueueHistory, Series, Share
 
@@ -70,7 +69,7 @@ def node_map(node: NodeView, colours: Mapping[str, str], *, cell: int) -> NodeMa
     cells = tuple(_cell(gpu, x, y, cell, colours) for gpu, (x, y) in zip(node.gpus, places, strict=True))
     return NodeMap(
         name=node.name,
-        link=f"/?{urlencode({'node': node.name})}#node",
+        link=f"/map?{urlencode({'node': node.name})}#node",
         label=summary(node),
         problem=node.problem,
         kinds=kinds(node),
@@ -290,25 +289,3 @@ def _boxes(heights: Sequence[tuple[float, float]], scale: float) -> Iterable[Mar
                 f'x="{left:.2f}%" y="{100 - 100 * high / scale:.2f}%" width="{wide + 0.05:.2f}%" height="{100 * (high - low) / scale:.2f}%"'
             )
         begin = place
-
-
-COLOURS = 7
-NONE = "qn"  # no queue, or none that is known
-OTHER = "qo"
-
-
-def palette(view: ClusterView) -> Mapping[str, str]:
-    """A CSS class for each queue that holds something."""
-    held: Counter[str] = Counter()
-    for node in view.nodes:
-        for gpu in node.gpus:
-            for hold in (*gpu.holds, *(hold for part in gpu.parts for hold in part.holds)):
-                held[hold.queue] += 1
-    return of_counts(held)
-
-
-def of_counts(held: Mapping[str, int]) -> Mapping[str, str]:
-    """The same, from how many devices each queue holds."""
-    most = sorted((name for name in held if name), key=lambda name: (-held[name], name))[:COLOURS]
-    found = {name: f"q{number}" for number, name in enumerate(sorted(most))}
-    return {name: NONE if not name else found.get(name, OTHER) for name in held}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -19,6 +18,7 @@ from markupsafe import Markup
 from fairlead.api import texts
 from fairlead.history.cost.bill import BASES, IDLES
 from fairlead.history.cost.window import BY
+from fairlead.kube import timestamps
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
@@ -27,11 +27,13 @@ from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_list import SORTS, GangList
 from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.queues import QueueHistory
-from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
-from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.colours import palette
+from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
@@ -39,8 +41,6 @@ from fairlead.ui.pages.pictures import (
     bars,
     hold_text,
     node_map,
-    of_counts,
-    palette,
     pictures,
     ticks,
 )
@@ -61,12 +61,20 @@ class Trouble:
     near_title: str = "One of these may be meant"
 
 
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = get_args(Theme)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShownTo:
-    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout. `theme` None: as the system says.
+    `path`: the page's own address, to which a choice of the theme leads back.
+    """
 
     name: str = ""
     leaves: bool = False
+    theme: Theme | None = None
+    path: str = "/"
 
 
 SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
@@ -79,7 +87,22 @@ def gang_link(gang: str) -> str:
 
 
 def queue_link(queue: str) -> str:
-    return f"/gangs?{urlencode({'queue': queue})}"
+    return f"/queues/{quote(queue, safe='')}"
+
+
+def gangs_link(**choice: str) -> str:
+    """The address of the list of gangs that is chosen, by the fields of its form."""
+    return f"/gangs?{urlencode(choice)}"
+
+
+def node_link(node: str) -> str:
+    """The address of a node's devices, below the map."""
+    return f"/map?{urlencode({'node': node})}#node"
+
+
+def moment(at: float) -> Markup:
+    """A time, of unix seconds: page.js shows it as the reader's own and how far away it is."""
+    return Markup('<time datetime="{}">{}</time>').format(timestamps.seconds(at), _time(at))
 
 
 @cache
@@ -126,6 +149,9 @@ def _environment() -> Environment:
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
+        "gangs_link": gangs_link,
+        "node_link": node_link,
+        "moment": moment,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -135,26 +161,23 @@ def _environment() -> Environment:
         "PHASES": PHASES,
         "SORTS": SORTS,
         "style_hash": _hash("style.css"),
+        "page_hash": _hash("page.js"),
         "name_of": name_of,
         "who_mark": WHO,
         "stream_mark": STREAM,
+        "theme_mark": THEME,
     }
     return made
 
 
 def _page(template: str, facts: Facts | None, **values: Any) -> str:
-    shown = ""
-    notices: Sequence[str] = ()
-    if facts is not None:
-        shown = _time(facts.at)
-        notices = [facts.late] if facts.late else []
     return (
         _environment()
         .get_template(template)
         .render(
-            as_of=shown,
-            origin=facts.origin if facts is not None else "",
-            notices=notices,
+            as_of=None if facts is None else facts.at,
+            origin="" if facts is None else facts.origin,
+            notices=[facts.late] if facts is not None and facts.late else [],
             **values,
         )
     )
@@ -167,8 +190,9 @@ def _time(at: float) -> str:
 def page(marked: str, stream: str = "") -> str:
     """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
     shown_to = SHOWN_TO.get()
-    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
-    return plain(marked, who=who, stream=stream)
+    who = _environment().get_template("who.html").render(shown_to=shown_to, themes=(None, *THEMES))
+    theme = f' data-theme="{shown_to.theme}"' if shown_to.theme else ""
+    return plain(marked, who=who, stream=stream, theme=theme)
 
 
 def stream(address: str) -> str:
@@ -188,13 +212,6 @@ class NodeItems:
         self._colours: Mapping[str, str] = {}
         self._cell = 0
         self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
-        self._palette: tuple[ClusterView, Mapping[str, str]] | None = None
-
-    def colours(self, view: ClusterView) -> Mapping[str, str]:
-        """The colour of each queue, as `palette` has it: found once for a picture, however many pages show it."""
-        if self._palette is None or self._palette[0] is not view:
-            self._palette = (view, palette(view))
-        return self._palette[1]
 
     def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
         if (self._colours, self._cell) != (colours, cell):
@@ -218,15 +235,26 @@ class NodeItems:
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+def overview(facts: Facts, view: Overview) -> str:
+    return _page(
+        "overview.html",
+        facts,
+        view=view,
+        missing=_missing(facts, "nodes", "resourceslices", "gangs", "pods", "resourceclaims", "devicetaintrules"),
+        OF_KIND_MAX=OF_KIND_MAX,
+    )
+
+
+def map_(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     items = items or NodeItems()
-    colours = items.colours(view)
+    every = palette(facts.queues, view.queues)
+    colours = {queue: every[queue] for queue in view.queues}
     cell = SMALL if len(view.nodes) > MANY else LARGE
     # Where claims of other namespaces are not read, what they hold looks free.
     unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
     return _page(
-        "cluster.html",
+        "map.html",
         facts,
         view=view,
         colours=colours,
@@ -278,10 +306,9 @@ def _parts(view: GangView) -> list[Part]:
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
-    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
-    for group in chart.groups:
-        held.update({run.queue: 0 for run in group.runs})
-    colours = of_counts(held) if chart.choice.by == "node" else {}
+    held = {run.queue for group in chart.groups for run in group.runs}
+    every = palette(facts.queues, held)
+    colours = {queue: every[queue] for queue in held} if chart.choice.by == "node" else {}
     return _page(
         "time.html",
         facts,
@@ -290,11 +317,19 @@ def time(facts: Facts, chart: TimeChart) -> str:
         picture=gantt.picture(chart, colours),
         colours=colours,
         address=gantt.address,
+        moves=[
+            ("earlier", chart.earlier),
+            ("later", chart.later),
+            ("closer", chart.closer),
+            ("farther", chart.farther),
+        ],
         since=_time(chart.since),
         until=_time(chart.until),
+        begins="" if chart.begins is None else _time(chart.begins),
         missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
-        WINDOWS=WINDOWS,
+        ZOOMS=ZOOMS,
+        ENDS=gantt.ENDS,
     )
 
 

@@ -38,7 +38,7 @@ KEPT_MAX = 32
 WAITING_MAX = 16
 DECISIONS_MAX = 100  # of one gang
 SPANS_MAX = 400_000  # of one answer: some 150 MB
-MINUTE_US, LATE_US = 60 * SECOND_US, 300 * SECOND_US  # what is missing of a window is said from there on
+LATE_US = 300 * SECOND_US  # what is missing of a window's end is said from there on
 NO_LEDGER = (
     "no ledger is named, so nothing is known of the past: start it with --ledger DIR|URL, or FAIRLEAD_LEDGER, where the controller keeps it "
     "(docs/ui.md says how, in a cluster and on a laptop)"
@@ -77,12 +77,13 @@ class Ledger:
             Any, tuple[float, Any]
         ] = {}  # by question: until when of the clock, and the answer; the oldest first
 
-    async def past(self, lasts_s: float) -> Past:
-        """The window of that length until now. What prevents it is said in `missing`."""
+    async def past(self, lasts_s: float, until: float | None = None) -> Past:
+        """The window of that length until then, unix seconds; None: now. What prevents it is said in `missing`."""
         if not self.where:
             return Past(missing=NO_LEDGER)
+        key, fresh_s = ("past", lasts_s, until), max(FRESH_S, lasts_s / 1000)
         try:
-            return await self._answer(("past", lasts_s), max(FRESH_S, lasts_s / 1000), lambda: self._past(lasts_s))
+            return await self._answer(key, fresh_s, lambda: self._past(lasts_s, until))
         except (LedgerError, NotReadError) as error:
             return Past(missing=f"of the past nothing is known: {error}")
 
@@ -141,28 +142,28 @@ class Ledger:
         while len(self._kept) > KEPT_MAX:
             del self._kept[next(iter(self._kept))]
 
-    def _past(self, lasts_s: float) -> Past:
-        now_us = int(self._wall() * SECOND_US)
-        since_us = now_us - int(lasts_s * SECOND_US)
+    def _past(self, lasts_s: float, until: float | None) -> Past:
+        until_us = int((self._wall() if until is None else until) * SECOND_US)
+        since_us = until_us - int(lasts_s * SECOND_US)
         with contextlib.closing(self._open(self.where)) as reader:
             known = reader.known()
             if known is None:
                 return Past(
                     missing="the ledger holds nothing yet: the controller writes it as it runs; see that it was started with one"
                 )
-            spans = tuple(itertools.islice(reader.spans(since_us, now_us), SPANS_MAX + 1))
+            spans = tuple(itertools.islice(reader.spans(since_us, until_us), SPANS_MAX + 1))
             if len(spans) > SPANS_MAX:
                 return Past(
                     missing=f"the past is not shown: more than {SPANS_MAX:,} devices were held and given up in this time; choose a shorter one",
                     known_us=known,
                 )
             missing = ""
-            if known[0] > since_us + MINUTE_US or known[1] < now_us - LATE_US:
-                missing = f"the ledger covers {Window(*known)}: before and after that only what runs now is shown"
+            if known[1] < until_us - LATE_US:
+                missing = f"the ledger covers {Window(*known)}: after that only what runs now is shown"
             return Past(
                 spans=spans,
-                waits=tuple(reader.waits(since_us, now_us)),
-                gaps=tuple(reader.gaps(since_us, now_us)),
+                waits=tuple(reader.waits(since_us, until_us)),
+                gaps=tuple(reader.gaps(since_us, until_us)),
                 known_us=known,
                 missing=missing,
             )

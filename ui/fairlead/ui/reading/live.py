@@ -35,13 +35,22 @@ EVENTS_S = 5.0
 
 
 class LiveSource:
-    """`namespace` is the user's own: what may be listed there is shown where all namespaces may not be listed."""
+    """`namespace` is the user's own: what may be listed there is shown where all namespaces may not be listed.
+    `name`: of the cluster, for the head of pages.
+    """
 
     def __init__(
-        self, client: Client, *, namespace: str = "default", clock: Clock = time.monotonic, wall: Clock = time.time
+        self,
+        client: Client,
+        *,
+        namespace: str = "default",
+        name: str = "",
+        clock: Clock = time.monotonic,
+        wall: Clock = time.time,
     ) -> None:
         self._client = client
         self._namespace = namespace
+        self._name = name
         self._clock = clock
         self._wall = wall
         self._lock = asyncio.Lock()
@@ -115,6 +124,7 @@ class LiveSource:
             queues=tuple(_by_name(queues)),
             claims=tuple(claims),
             refused=refused,
+            origin=self._name,
         )
 
     async def _taint_rules(self, refused: dict[str, str]) -> list[DeviceTaintRule]:

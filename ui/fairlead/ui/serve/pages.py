@@ -1,7 +1,7 @@
 """What each address answers, from facts alone: a page, or the same as JSON. Pure.
 
 JSON is what the command line prints for the same thing: `/queues` as `fairlead queues -o json`, `/gangs` as `fairlead gangs -A -o json`,
-a gang's as `fairlead explain -o json`. The map of the cluster has no command; its JSON is the model.
+a gang's as `fairlead explain -o json`. The overview and the map have no command; their JSON is the model.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
 from fairlead.ui.model.gang_list import LineMemory
+from fairlead.ui.model.overview import OverviewMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
@@ -33,13 +34,21 @@ class Kept(NamedTuple):
     memory: clusters.Memory
     lines: LineMemory
     items: render.NodeItems
+    overview: OverviewMemory
 
     @classmethod
     def new(cls) -> Kept:
-        return cls(clusters.Memory(), LineMemory(), render.NodeItems())
+        return cls(clusters.Memory(), LineMemory(), render.NodeItems(), OverviewMemory())
 
 
-def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
+def overview(facts: Facts, *, json: bool, kept: Kept | None = None) -> Shown:
+    kept = kept or Kept.new()
+    view = None if facts.hardware is None else clusters.cluster(facts.hardware, kept.memory)
+    found = kept.overview.of(facts, view)
+    return Shown(200, as_json(asdict(found)) if json else render.overview(facts, found))
+
+
+def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     if facts.hardware is None:
         texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
@@ -54,7 +63,7 @@ def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | 
     view = clusters.cluster(facts.hardware, kept.memory)
     if json:
         return Shown(200, as_json(asdict(view)))
-    return Shown(200, render.cluster(facts, view, node=query.get("node", ""), items=kept.items))
+    return Shown(200, render.map_(facts, view, node=query.get("node", ""), items=kept.items))
 
 
 def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:

@@ -57,7 +57,11 @@ class Address(NamedTuple):
 
     @property
     def live(self) -> bool:
-        return self.parts in {(), ("queues",), ("gangs",), ("time",)} or bool(self.queue) or self.gang is not None
+        return (
+            self.parts in {(), ("map",), ("queues",), ("gangs",), ("time",)}
+            or bool(self.queue)
+            or self.gang is not None
+        )
 
     @property
     def every_s(self) -> float:
@@ -106,6 +110,8 @@ class Views:
             return pages.away(str(everything), json=json)
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
         match address.parts:
+            case ("map",):
+                return pages.map_(facts, address.choice, json=json, kept=kept)
             case ("queues",):
                 return pages.queue_tree(facts, address.choice, json=json)
             case ("queues", name):
@@ -117,14 +123,15 @@ class Views:
             case ("time",):
                 return await self._of_time(facts, scope, address, json=json)
             case _:
-                return pages.cluster(facts, address.choice, json=json, kept=kept)
+                return pages.overview(facts, json=json, kept=kept)
 
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
             choice = Choice.of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/time", json=json)
-        past = await self._ledger.past(choice.lasts_s)
+        choice = choice.past(facts.at)
+        past = await self._ledger.past(choice.lasts_s, choice.until)
         return pages.time(facts, past, choice, json=json, scope=scope)
 
     async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:

@@ -197,7 +197,7 @@ def _counts(kind: str, found: Raw) -> str:
     wanted = values.integer(found, "spec", "replicas")
     ready = values.integer(status, "readyReplicas")
     return f"Deployment {values.name(found)}: {ready} of {wanted} ready" + (
-        ": it is scaled to 0, as `fairlead drain --evict` does" if not wanted else ""
+        ": it is scaled to 0, as `fairlead prepare-uninstall --evict` does" if not wanted else ""
     )
 
 
