@@ -18,12 +18,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from fairlead.api import texts
-from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.bill import BASES
 from fairlead.history.cost.window import BY
+from fairlead.history.cost.written import amounts
 from fairlead.kube import timestamps
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
+from fairlead.ui.model.day import GROUPS, Day
 from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
@@ -33,9 +35,11 @@ from fairlead.ui.model.gangs import PHASES, age, evicts
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
 from fairlead.ui.model.queues import SPARK_POINTS, QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
+from fairlead.ui.model.scope import Scope
 from fairlead.ui.model.search import Found, Kind
 from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
+from fairlead.ui.pages.areas import areas
 from fairlead.ui.pages.colours import palette
 from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
 from fairlead.ui.pages.lives import lives_picture
@@ -52,7 +56,7 @@ from fairlead.ui.pages.pictures import (
     ticks,
 )
 from fairlead.ui.what_if import written
-from fairlead.ui.what_if.question import HORIZONS, Form, Named
+from fairlead.ui.what_if.question import HORIZONS, NAMED_MAX, SET, Form, Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,12 @@ def link_of(kind: Kind, name: str) -> str:
 def moment(at: float) -> Markup:
     """A time, of unix seconds: page.js shows it as the reader's own and how far away it is."""
     return Markup('<time datetime="{}">{}</time>').format(timestamps.seconds(at), _time(at))
+
+
+def clock(at: float) -> Markup:
+    """The same as hours and minutes alone."""
+    said = timestamps.seconds(at)
+    return Markup('<time class="clock" datetime="{}">{}</time>').format(said, said[11:16])
 
 
 _ID = re.compile(r"(?<![-\w./])(?P<namespace>[a-z0-9][-a-z0-9]*)/(?P<name>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)(?![-\w/])")
@@ -185,6 +195,7 @@ def _environment() -> Environment:
         "gangs_link": gangs_link,
         "node_link": node_link,
         "moment": moment,
+        "clock": clock,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -268,13 +279,18 @@ class NodeItems:
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def overview(facts: Facts, view: Overview) -> str:
+def overview(facts: Facts, view: Overview, day: Day, scope: Scope) -> str:
     return _page(
         "overview.html",
         facts,
         view=view,
         missing=_missing(facts, "nodes", "resourceslices", "gangs", "pods", "resourceclaims", "devicetaintrules"),
+        day=day,
+        areas=areas(day) if day.parts else None,
+        idle_cost=amounts(day.idle_cost_for(scope)),
+        every=scope.namespaces is None,
         OF_KIND_MAX=OF_KIND_MAX,
+        GROUPS=tuple(GROUPS),
     )
 
 
@@ -407,11 +423,12 @@ def cost(facts: Facts, view: CostView) -> str:
         view=view,
         choice=view.choice,
         missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
-        GROUPS=BY,
+        GROUPS=[name for name in BY if facts.hardware is not None or name not in costs.OF_NODES],
         COST_WINDOWS=costs.WINDOWS,
+        DATES=costs.DATES,
         COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
-        IDLES=IDLES,
+        IDLE_TO=costs.IDLE_TO,
     )
 
 
@@ -429,6 +446,8 @@ def what_if(
         STARTS=written.STARTS,
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
+        NAMED_MAX=NAMED_MAX,
+        SET=SET,
     )
 
 

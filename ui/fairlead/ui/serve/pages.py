@@ -16,7 +16,9 @@ from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import overview as overviews
 from fairlead.ui.model import search as searches
+from fairlead.ui.model.day import Day
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
@@ -25,8 +27,10 @@ from fairlead.ui.model.overview import OverviewMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
+from fairlead.ui.reading.ledger import NO_LEDGER
 from fairlead.ui.serve.answers import Shown, as_json
 
+NO_DAY = Day(missing=NO_LEDGER)
 RUNS_SHOWN = 5  # of a gang that is not there any more
 
 
@@ -43,11 +47,17 @@ class Kept(NamedTuple):
         return cls(clusters.Memory(), LineMemory(), render.NodeItems(), OverviewMemory())
 
 
-def overview(facts: Facts, *, json: bool, kept: Kept | None = None) -> Shown:
+def overview(
+    facts: Facts, *, json: bool, day: Day = NO_DAY, scope: Scope = EVERYTHING, kept: Kept | None = None
+) -> Shown:
+    """`facts` are restricted to the scope, the day is not."""
     kept = kept or Kept.new()
     view = None if facts.hardware is None else clusters.cluster(facts.hardware, kept.memory)
     found = kept.overview.of(facts, view)
-    return Shown(200, as_json(asdict(found)) if json else render.overview(facts, found))
+    day = overviews.day_for(day, scope)
+    if json:
+        return Shown(200, as_json(overviews.as_json(found, day, scope, at=facts.at)))
+    return Shown(200, render.overview(facts, found, day, scope))
 
 
 def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
@@ -155,7 +165,7 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
 def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
     if json:
         return Shown(200, as_json(costs.as_json(bill)))
-    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues, facts.gangs)))
 
 
 def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:

@@ -124,7 +124,7 @@ class Views:
             case ("time",):
                 return await self._of_time(facts, scope, address, json=json)
             case _:
-                return pages.overview(facts, json=json, kept=kept)
+                return pages.overview(facts, day=await self._ledger.day(), scope=scope, json=json, kept=kept)
 
     def search(self, everything: Facts | NotReadError, text: str, scope: Scope, *, json: bool) -> Shown | str:
         """Or the address of the one thing that is meant."""
