@@ -21,7 +21,7 @@ def named() -> bool:
 
 
 class Starts:
-    """Of gangs whose pods are called NAME-head-… and NAME-worker-…"""
+    """Of gangs whose pods are called NAME-head-… and NAME-gpu-…"""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -30,7 +30,7 @@ class Starts:
 
     def __call__(self, change: Change[core.Pod]) -> None:
         pod = change.new
-        if pod is None or pod.has_gate(names.ADMISSION_GATE) or "-worker-" not in pod.metadata.name:
+        if pod is None or pod.has_gate(names.ADMISSION_GATE) or "-gpu-" not in pod.metadata.name:
             return
         gang = pod.metadata.annotations[names.GANG]
         early = [
@@ -58,7 +58,7 @@ async def gang(
     pods = [f"{name}-head-{number}" for number in range(heads)]
     for pod in pods:
         await bench.pod(pod, gang=name, size=size, annotations=ALL, **cpu(head_cpu))
-    others = [f"{name}-worker-{number}" for number in range(workers)]
+    others = [f"{name}-gpu-{number}" for number in range(workers)]
     for pod in others:
         await bench.pod(pod, template="one", gang=name, size=size, sleep=sleep)
     return [*pods, *others]
@@ -132,7 +132,7 @@ def of(bench: Bench, gang: str, *phases: str) -> list[core.Pod]:
 async def jobs(bench: Bench, gang: str, heads: int, workers: int) -> int:
     """Its size."""
     await job(bench, gang, "head", heads, heads + workers)
-    await job(bench, gang, "worker", workers, heads + workers, "one")
+    await job(bench, gang, "gpu", workers, heads + workers, "one")
     await bench.until(lambda: len(of(bench, gang)) == heads + workers, "all pods exist")
     return heads + workers
 
@@ -145,7 +145,7 @@ async def one_life(bench: Bench, step: int, *, after: bool) -> bool:
     await bench.mortal(life, lambda: len(of(bench, gang, "Running")) == size)
     async with bench.controller():
         await bench.until(lambda: len(of(bench, gang, "Running")) == size, f"it is whole after {life.done}")
-        for part in ("head", "worker"):
+        for part in ("head", "gpu"):
             await bench.client.delete(resources.JOBS, f"{gang}-{part}", NAMESPACE, propagation="Background")
         await bench.until(lambda: not of(bench, gang) and bench.watchdog.held == 0, "all is given back")
     assert starts.violations == [], f"after {life.done}"
@@ -161,3 +161,33 @@ async def test_a_controller_killed_at_any_write_leaves_no_gang_started_in_part(b
             assert step > 6  # two claims made, two allocated, four pods released
             return
     raise AssertionError("the protocol has more writes than expected")
+
+
+async def test_a_head_that_ends_is_replaced_alone(bench: Bench) -> None:
+    await bench.template("one")
+    async with bench.controller():
+        size = await jobs(bench, "train", 1, 2)
+        await bench.until(lambda: len(of(bench, "train", "Running")) == size, "it runs")
+        before = {pod.metadata.name for pod in of(bench, "train")}
+        (head,) = [name for name in before if "-head-" in name]
+        await bench.delete([head])
+        await bench.until(lambda: head not in {pod.metadata.name for pod in of(bench, "train")}, "the head is gone")
+        await bench.until(lambda: len(of(bench, "train", "Running")) == size, "another head runs")
+        after = {pod.metadata.name for pod in of(bench, "train")}
+        assert len(after & before) == 2, "the workers went on"
+
+
+async def test_a_head_goes_with_its_gang_when_another_needs_the_devices(bench: Bench) -> None:
+    await bench.template("one")
+    await bench.client.create(resources.PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    async with bench.controller():
+        size = await jobs(bench, "low", 1, 16)
+        await bench.until(lambda: len(of(bench, "low", "Running")) == size, "it holds all devices")
+        heads = {pod.metadata.uid for pod in of(bench, "low") if "-head-" in pod.metadata.name}
+        urgent = await bench.pod("urgent", template="one", priorityClassName="urgent")
+        await bench.until(lambda: bench.running([urgent.metadata.name]), "the urgent pod runs")
+        await bench.until(
+            lambda: any("-head-" in pod.metadata.name for pod in of(bench, "low", "Pending")), "its head is made again"
+        )
+        assert not heads & {pod.metadata.uid for pod in of(bench, "low")}
+        assert all(pod.has_gate(names.ADMISSION_GATE) for pod in of(bench, "low"))
