@@ -15,6 +15,7 @@ A scenario is a mapping:
                           {gang: words}, `problems` [words]; and of queues: `held`, `asked`, `fair` {queue: {flavor: amount}}
 Gangs are {name: {queue, count, pods, size, gpus, priority, …}}; `count: 3` of `b` makes b0 b1 b2; `b0..b2` names them. Beside
 `gpus` of a `product` or slices of a `mig` profile, `also: [{…}]` are further requests of the same claim, `first: [{…}]` choices.
+`heads` are members without devices, of `head_cpu` each, on nodes with the labels `head_on`; `size` counts them where it is not given.
 Evicted pods are gone at the next step, unless that says `stay: true`. Gangs admitted, evicted or waiting must all be named.
 """
 
@@ -33,7 +34,7 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.sandbox.other_driver import as_nvidia
-from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of, with_heads
 from tests.support.engine.world import World
 
 Json = Mapping[str, Any]
@@ -47,7 +48,22 @@ _WANTED = frozenset(
 _GANG = frozenset(
     {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "align", "created", "runs"}
 )
-_GANG |= {"cpu", "shared", "all", "admin", "first", "preempts", "also", "tolerate", "guarded", "grace", "min_runtime"}
+_GANG |= {
+    "heads",
+    "head_cpu",
+    "head_on",
+    "cpu",
+    "shared",
+    "all",
+    "admin",
+    "first",
+    "preempts",
+    "also",
+    "tolerate",
+    "guarded",
+    "grace",
+    "min_runtime",
+}
 _EVICTED = frozenset({"for", "kind", "pods", "whole", "grace"})
 _QUOTA = ("deserved", "limit", "weight", "borrowing_limit", "lending_limit")
 
@@ -364,4 +380,6 @@ def _gang(name: str, body: Json, driver: str, *, created: float) -> GangRequest:
         created=created,
         run_s=body.get("runs"),
     )
+    if "heads" in body:
+        made = with_heads(made, body["heads"], cpu=str(body.get("head_cpu", 1)), on=body.get("head_on", {}))
     return replace(made, size=body.get("size", made.size), preempts=body.get("preempts", True))

@@ -108,7 +108,8 @@ def _other_owner(it: Subject, facts: Facts) -> Iterator[str]:
 def _own_node(it: Subject, _: Facts) -> Iterator[str]:
     if node := text_at(it.spec, "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
-        yield f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}"
+        what = "pods that ask for its devices" if it.kind is Kind.MANAGED_POD else "all members of the gang"
+        yield f"spec.nodeName: {node!r}: the controller places {what}; {cure}"
 
 
 def _no_gate(it: Subject, _: Facts) -> Iterator[str]:
@@ -218,6 +219,7 @@ def _limit(path: str, entry: QueueFlavor) -> str | None:
 
 
 _POD, _TEMPLATE = frozenset({Kind.MANAGED_POD}), frozenset({Kind.MANAGED_TEMPLATE})
+_MEMBER_POD, _MEMBER_TEMPLATE = _POD | {Kind.MEMBER_POD}, _TEMPLATE | {Kind.MEMBER_TEMPLATE}
 _WORD = ("<field>[fairlead.dev/claim-names]: <word> is no way to make claims; write …",)
 _OWNER = ("…Namespace <name>: <label>…",)
 REFUSALS: tuple[Refusal, ...] = (
@@ -283,7 +285,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_TEMPLATE | {Kind.TRAIN_JOB},
+        of=_MEMBER_TEMPLATE | {Kind.TRAIN_JOB},
         reads="annotations and labels of a workload, and of its pod templates",
         says=("<annotation>: <value>, but <other> says <value>; keep one of them", "<annotation>: <value> is no …"),
         find=lambda it, _: it.contradictions,
@@ -297,8 +299,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_POD | _TEMPLATE | {Kind.TRAIN_JOB},
-        reads="what the annotations and labels say of gang, size, queue, topology, models, subgroup, alignment and times; members that exist",
+        of=_MEMBER_POD | _MEMBER_TEMPLATE | {Kind.TRAIN_JOB},
+        reads="what the annotations and labels say of gang, size, queue, topology, models, subgroup, alignment, members and times; members that exist",
         says=(
             "<annotation>: is missing: write how many members gang <name> needs to run …",
             "<annotation>: <value>, but <annotation> is missing: …",
@@ -313,14 +315,14 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_TEMPLATE,
+        of=_MEMBER_TEMPLATE,
         reads="whose the namespace is, and whose pods of the template would be",
         says=_OWNER,
         find=_other_owner,
     ),
     Refusal(
         cause="gang",
-        of=_POD | _TEMPLATE,
+        of=_MEMBER_POD | _MEMBER_TEMPLATE,
         reads="what the queue, or one above it, allows: minRuntime, checkpoint and termination grace, priority",
         says=("<field>: <value> is more than <bound> (Queue <name>); …",),
         find=pods.queue_faults,
@@ -341,22 +343,22 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="placed",
-        of=_POD,
+        of=_MEMBER_POD,
         reads="whose the namespace is, and whose the pod is",
         says=_OWNER,
         find=_other_owner,
     ),
     Refusal(
         cause="placed",
-        of=_POD,
+        of=_MEMBER_POD,
         reads="spec.nodeName",
-        says=("spec.nodeName: <node>: the controller places pods that ask for its devices; remove nodeName, …",),
+        says=("spec.nodeName: <node>: the controller places …; remove nodeName, …",),
         find=_own_node,
     ),
     Refusal(
         cause="gate",
         code=429,
-        of=_POD,
+        of=_MEMBER_POD,
         stored=True,
         alone=True,
         reads="the gate",
@@ -426,6 +428,7 @@ REFUSALS: tuple[Refusal, ...] = (
             "<annotation>: no subgroup is named: …",
             "<annotation>: the pod has no index by which it would be in a subgroup: …",
             "<annotation>: <name> is the gang of <workload>, which has a size of its own; …",
+            "<annotation>: 'all', but its pods start only once others are ready, …",
         ),
         find=lambda it, _: it.contradictions,
     ),
