@@ -219,12 +219,14 @@ def test_a_queue_without_quota_of_a_resource_that_others_have_is_a_warning() -> 
     there["c"] = Queue.read(own("Queue", "c", parent="top"))
     (warning,) = validate(listing, queues=there, flavors=known).warnings
     assert warning.startswith(
-        "spec.flavors: no quota of Flavor 'cpu' in Queue b, c: what pods there request of it is borrowed"
+        "spec.flavors: nothing deserved of Flavor 'cpu' in Queue b, c: what pods there request of it is borrowed"
     )
     below = own("Queue", "b", namespaceSelector={"matchLabels": {"x": "y"}})
     warnings = validate(below, queues={"a": Queue.read(listing)}, flavors=known).warnings
-    assert any("no quota of Flavor 'cpu' in Queue b: " in warning for warning in warnings)
+    assert any("nothing deserved of Flavor 'cpu' in Queue b: " in warning for warning in warnings)
     assert not validate(listing, flavors=known).warnings
+    limited = own("Queue", "a", flavors=[{"flavor": "cpu", "limit": 8}], namespaceSelector={})
+    assert not validate(limited, queues=there, flavors=known).warnings, "a limit alone takes nothing from others"
 
 
 def test_flavors_of_one_resource_whose_nodes_may_be_the_same_are_a_warning() -> None:

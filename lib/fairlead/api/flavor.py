@@ -139,6 +139,15 @@ def _counted_resource(text: str) -> str:
         ) from None
 
 
+def counts(resource: str) -> bool:
+    """Whether a flavor may count it."""
+    try:
+        _counted_resource(resource)
+    except ValueError:
+        return False
+    return True
+
+
 CountedResource = Annotated[
     str,
     AfterValidator(_counted_resource),

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fairlead.api.base import LabelSelector
 from fairlead.api.flavor import Flavor
-from fairlead.api.queue import Queue
+from fairlead.api.queue import Queue, QueueFlavor
 
 SAME_MAX = 3  # queues named in one message
 
@@ -29,7 +29,7 @@ def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[str]:
 
 
 def without_quota(queue: Queue, queues: Iterable[Queue], flavors: Mapping[str, Flavor]) -> Iterator[str]:
-    """A note per resource of pods of which this queue, or others beside it, list no quota where some queue does.
+    """A note per resource of pods of which this queue, or others beside it, deserve nothing where some queue does.
 
     `queues`: all of them, this one as it is written included. All pods request cpu: without deserved of it no gang is within what its
     queue deserves.
@@ -37,13 +37,17 @@ def without_quota(queue: Queue, queues: Iterable[Queue], flavors: Mapping[str, F
     queues = list(queues)
     parents = {each.spec.parent for each in queues}
     for name in sorted(name for name, flavor in flavors.items() if flavor.spec.measure == "Resource"):
-        listing = {each.name for each in queues if any(entry.flavor == name for entry in each.spec.flavors)}
-        without = sorted(each.name for each in queues if each.name not in listing and each.name not in parents)
-        if listing and without and (queue.name in listing or queue.name in without):
+        deserving = {each.name for each in queues if any(_deserves(entry, name) for entry in each.spec.flavors)}
+        without = sorted(each.name for each in queues if each.name not in deserving and each.name not in parents)
+        if deserving and without and (queue.name in deserving or queue.name in without):
             yield (
-                f"spec.flavors: no quota of Flavor {name!r} in {listed(without)}: what pods there request of it is borrowed, and can be "
-                "reclaimed with their devices; list it there, with deserved"
+                f"spec.flavors: nothing deserved of Flavor {name!r} in {listed(without)}: what pods there request of it is borrowed, and "
+                "can be reclaimed with their devices; list it there, with deserved"
             )
+
+
+def _deserves(entry: QueueFlavor, flavor: str) -> bool:
+    return entry.flavor == flavor and str(entry.deserved) != "0"
 
 
 def may_overlap(queue: Queue, others: Iterable[Queue]) -> str | None:

@@ -145,7 +145,7 @@ class SchedulerCache:
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
         self._membership = -1
-        self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
+        self._tree: tuple[tuple[QueueSpec, ...], frozenset[str], Tree] | None = None
         self._evicting_taints: bool | None = None
 
     def serves(self, snapshot: Snapshot) -> bool:
@@ -212,10 +212,11 @@ class SchedulerCache:
         return dict.fromkeys([*by_devices, *by_pods])
 
     def tree(self, specs: tuple[QueueSpec, ...]) -> Tree:
-        """The tree of these queues; call its `begin`."""
-        if self._tree is None or self._tree[0] != specs:
-            self._tree = (specs, Tree(specs))
-        return self._tree[1]
+        """The tree of these queues, for the flavors of now; call its `begin`."""
+        resources = frozenset(flavor.name for flavor in self.charges.pods.flavors)
+        if self._tree is None or self._tree[:2] != (specs, resources):
+            self._tree = (specs, resources, Tree(specs, resources))
+        return self._tree[2]
 
     def totals(self) -> ClusterTotals:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
