@@ -15,7 +15,7 @@ from fairlead import cel
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.api.queue import Queue, QueueFlavor
+from fairlead.api.queue import Queue, QueueFlavor, ScheduledFlavor
 from fairlead.api.schedules import quotas
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import claim_names
@@ -161,10 +161,48 @@ def _queue(it: Subject, facts: Facts) -> Iterator[str]:
     assert isinstance(it.own, Queue)
     yield from _cycle(it.own, facts.queues)
     yield from _limits(it.own)
+    yield from _other_units(it.own, facts.flavors)
+
+
+def _other_units(queue: Queue, flavors: Mapping[str, Flavor]) -> Iterator[str]:
+    """A message per amount that is none of its flavor's resource: half a pod, a part of a byte, less than a thousandth of a core."""
+    for path, entry in _quotas(queue):
+        flavor = flavors.get(entry.flavor)
+        resource = None if flavor is None else flavor.spec.resource_name
+        if resource is None:
+            continue
+        least, unit = (-3, "thousandths of a core, such as 500m") if resource == "cpu" else (0, "a whole number")
+        if resource in {"memory", "ephemeral-storage"}:
+            unit = "whole bytes, such as 64Gi"
+        for name in ("deserved", "limit", "borrowing_limit", "lending_limit"):
+            value = getattr(entry, name)
+            field = QueueFlavor.model_fields[name].alias or name
+            if value is not None and not _multiple(value, least):
+                yield f"{path}.{field}: {value!r} is no amount of {resource}: write {unit}"
+
+
+def _quotas(queue: Queue) -> Iterator[tuple[str, QueueFlavor | ScheduledFlavor]]:
+    """Path and quota of each flavor, always and in each entry of the schedule."""
+    for index, quota in enumerate(queue.spec.flavors):
+        yield f"spec.flavors[{index}]", quota
+    for index, entry in enumerate(queue.spec.schedule):
+        for number, change in enumerate(entry.flavors):
+            yield f"spec.schedule[{index}].flavors[{number}]", change
+
+
+def _multiple(value: str | int, least: int) -> bool:
+    """Whether it is so many times 10**least, or no quantity at all, which `_limit` says."""
+    try:
+        found = Quantity.of(value)
+    except QuantityError:
+        return True
+    return found.scale >= least or found.digits % 10 ** (least - found.scale) == 0
 
 
 def _selector(it: Subject, _: Facts) -> Iterator[str]:
     assert isinstance(it.own, Flavor)
+    if not it.own.spec.selector:
+        return  # it counts no devices
     try:
         cel.admit_selector(it.own.spec.selector)
     except cel.CompileError as error:
@@ -490,6 +528,7 @@ REFUSALS: tuple[Refusal, ...] = (
             "spec.parent: <name> closes a loop: …",
             f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter",
             "<flavor>.limit: <limit> is below deserved <deserved>: raise limit or lower deserved…",
+            "<flavor>.<field>: <amount> is no amount of <resource>: write …",
         ),
         find=_queue,
     ),
