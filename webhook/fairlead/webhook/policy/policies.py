@@ -237,7 +237,6 @@ class Kind(Enum):
     LEGACY = "legacy limits"
     MANAGED_POD = "pods with managed devices"
     POD = "other pods"
-    STORED_POD = "stored pods"
     UPDATED_POD = "changed pods"
     EPHEMERAL = "ephemeral containers"
     NEW_TEMPLATES = "new pod templates"
