@@ -19,17 +19,15 @@ from fairlead.api.queue import Queue, QueueFlavor, ScheduledFlavor
 from fairlead.api.schedules import quotas
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import claim_names
-from fairlead.webhook.gangs import marks, other_systems, pod_gang
+from fairlead.webhook.gangs import marks, other_systems
 from fairlead.webhook.objects import sharing
-from fairlead.webhook.objects.fields import map_at, strings_at, text_at
+from fairlead.webhook.objects.fields import strings_at, text_at
 from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import claims, pods
 from fairlead.webhook.policy.policies import Kind, Subject, rule_faults
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Verdict, deny
 
-ADMINISTRATORS = frozenset({"system:masters"})
-"""Groups that may do anything: the webhook cannot restrain them."""
 DEPTH_MAX = 16
 """Levels of queues; fair share is divided once per level."""
 
@@ -118,37 +116,6 @@ def _no_gate(it: Subject, _: Facts) -> Iterator[str]:
             f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
             "create it again, and see that no other webhook removes the gate"
         )
-
-
-def _metadata(it: Subject) -> tuple[dict[str, object], dict[str, object]]:
-    return map_at(it.review.old or {}, "metadata"), it.metadata
-
-
-def _marks_changed(it: Subject, facts: Facts) -> Iterator[str]:
-    return marks.marks_changed(*_metadata(it), by_controller=it.review.username in facts.controllers)
-
-
-def _gate_removed(it: Subject, facts: Facts) -> Iterator[str]:
-    by = it.review
-    if not gated(by.old or {}) or gated(it.pod) or by.username in facts.controllers or facts.may_remove_gate:
-        return
-    if not ADMINISTRATORS & by.groups:
-        yield (
-            f"spec.schedulingGates: only the Fairlead controller removes {names.ADMISSION_GATE}, when the pod's devices "
-            f"are allocated, not {by.username!r}; delete the pod to give up waiting"
-        )
-
-
-def _gang_changed(it: Subject, facts: Facts) -> Iterator[str]:
-    """While the pod is gated other systems' words for its gang and queue count, too."""
-    if it.managed and it.review.username not in facts.controllers:
-        yield from pod_gang.changed(*_metadata(it))
-        old = it.review.old or {}
-        yield from pod_gang.foreign_changed(old, it.pod) if gated(old) else ()
-
-
-def _unread_while_running(it: Subject, _: Facts) -> Iterable[str]:
-    return pod_gang.running_faults(*_metadata(it)) if it.managed else ()
 
 
 def _suspended(it: Subject, facts: Facts) -> Iterable[str]:
@@ -402,42 +369,6 @@ REFUSALS: tuple[Refusal, ...] = (
         reads="the gate",
         says=("spec.schedulingGates: the gate <gate> is missing, so the controller cannot place the pod; …",),
         find=_no_gate,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.STORED_POD}),
-        reads="what only Fairlead writes, managed or not: claim sources and the label of the review; marks and user, unless by the controller",
-        says=("<field>: is written once, when the webhook admits the …", "<field>: only the controller writes this; …"),
-        find=_marks_changed,
-    ),
-    Refusal(
-        cause="gate",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="the gate, and whether the user is the controller, an administrator or may allocate",
-        says=("spec.schedulingGates: only the Fairlead controller removes <gate>, when …",),
-        find=_gate_removed,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="of pods with managed devices what says gang and queue; while they are gated in other systems' words, too",
-        says=(
-            "<field>: cannot become <value>, it is <value> since the pod was admitted; …",
-            "<field>: cannot be removed, it is <value> since the pod was admitted; …",
-            "<field>: cannot be added: the pod's <what> would become <value>, it is <value> …",
-        ),
-        find=_gang_changed,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="of pods with managed devices what a workload writes while it runs: progress and checkpoints",
-        says=("<annotation>: <value> is …",),
-        find=_unread_while_running,
     ),
     Refusal(
         cause="annotations",
