@@ -144,7 +144,7 @@ class Answers:
 def plain(marked: str) -> str:
     """The text of HTML, without what is drawn."""
     text = re.sub(r"<(script|style|svg).*?</\1>", " ", marked, flags=re.DOTALL)
-    text = re.sub(r"</?(?:a|b|bdi|code)\b[^>]*>", "", text)
+    text = re.sub(r"</?(?:a|b|bdi|code|time)\b[^>]*>", "", text)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text))).strip()
 
 

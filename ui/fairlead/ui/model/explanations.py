@@ -59,7 +59,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "", aligned: Sequen
         Part(title="Nodes for it", lines=_nodes(status, now=now)),
     ]
     if why:
-        holders = [_holder(each) for each in holders_of(raw)]
+        holders = [holder_text(each) for each in holders_of(raw)]
         parts += [
             Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
@@ -94,7 +94,7 @@ def holders_of(raw: Raw) -> list[Raw]:
     return [each for each in why.get("holders") or () if each.get("gang") != own]
 
 
-def _holder(holder: Raw) -> str:
+def holder_text(holder: Raw) -> str:
     if not holder.get("gang"):
         return f"claims outside any gang hold {holder['devices']}"
     return f"{gang_text(holder['gang'])} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"

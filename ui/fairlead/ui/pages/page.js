@@ -11,9 +11,10 @@
     const near = Math.abs(away) < 1 ? "now" : away < 0 ? age(-away) + " ago" : "in " + age(away);
     return at.toLocaleString([], { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }) + " (" + near + ")";
   };
+  const clock = at => at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const tell = () => {
     for (const time of document.querySelectorAll("time[datetime]")) {
-      const text = shown(new Date(time.dateTime));
+      const text = (time.className === "clock" ? clock : shown)(new Date(time.dateTime));
       if (time.textContent !== text) {
         time.title = time.dateTime;
         time.textContent = text;

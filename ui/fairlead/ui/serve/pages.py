@@ -6,15 +6,17 @@ a gang's as `fairlead explain -o json`. The overview and the map have no command
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
-from fairlead.history.ledger.entries import Decision
+from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import overview as overviews
+from fairlead.ui.model.day import Day
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
@@ -23,8 +25,10 @@ from fairlead.ui.model.overview import OverviewMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
+from fairlead.ui.reading.ledger import NO_LEDGER
 from fairlead.ui.serve.answers import Shown, as_json
 
+NO_DAY = Day(missing=NO_LEDGER)
 RUNS_SHOWN = 5  # of a gang that is not there any more
 
 
@@ -41,11 +45,17 @@ class Kept(NamedTuple):
         return cls(clusters.Memory(), LineMemory(), render.NodeItems(), OverviewMemory())
 
 
-def overview(facts: Facts, *, json: bool, kept: Kept | None = None) -> Shown:
+def overview(
+    facts: Facts, *, json: bool, day: Day = NO_DAY, scope: Scope = EVERYTHING, kept: Kept | None = None
+) -> Shown:
+    """`facts` are restricted to the scope, the day is not."""
     kept = kept or Kept.new()
     view = None if facts.hardware is None else clusters.cluster(facts.hardware, kept.memory)
     found = kept.overview.of(facts, view)
-    return Shown(200, as_json(asdict(found)) if json else render.overview(facts, found))
+    day = overviews.day_for(day, scope)
+    if json:
+        return Shown(200, as_json(overviews.as_json(found, day, scope, at=facts.at)))
+    return Shown(200, render.overview(facts, found, day, scope))
 
 
 def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
@@ -138,7 +148,7 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
 def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
     if json:
         return Shown(200, as_json(costs.as_json(bill)))
-    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues, facts.gangs)))
 
 
 def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:
@@ -170,14 +180,14 @@ def one_gang(
     events: Iterable[Raw] = (),
     past: Past | None = None,
     decisions: Iterable[Decision] = (),
+    stretches: Sequence[Stretch] = (),
     scope: Scope = EVERYTHING,
-    known: Raw | None = None,
+    kept: Kept | None = None,
 ) -> Shown:
-    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`.
-
-    `known`: the Gang, where it was found.
-    """
-    view = gang.find(facts, namespace, name, known=known)
+    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`."""
+    every = (kept or Kept.new()).lines.of(facts).made_of
+    known, is_pod = every.get((namespace, name), (None, False))
+    view = gang.find(facts, namespace, name, known=None if is_pod else known)
     past = past or Past()
     if view is None:
         ended = gang.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
@@ -193,12 +203,12 @@ def one_gang(
         return trouble(what, 404, json=json, facts=facts)
     if json:
         return Shown(200, as_json(asdict(view.explanation)))
-    raw = gang.raw_of(facts, namespace, name)
-    if raw is None:
-        return Shown(200, render.gang(facts, view))
+    lives = gang_devices.lives(facts, f"{namespace}/{name}", stretches)
+    if known is None or is_pod:
+        return Shown(200, render.gang(facts, view, lives=lives, known=every))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang.timeline(facts, past, raw, said, decisions)
-    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, raw)))
+    moments = gang.timeline(facts, past, known, said, decisions)
+    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, known), lives, every))
 
 
 def wrong(text: str, address: str, *, json: bool) -> Shown:

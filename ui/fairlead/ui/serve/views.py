@@ -14,7 +14,7 @@ from aiohttp import web
 
 from fairlead.history.cost import written
 from fairlead.history.cost.window import CostError
-from fairlead.history.ledger.entries import Decision
+from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.ui.model import costs, queues
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
@@ -123,7 +123,7 @@ class Views:
             case ("time",):
                 return await self._of_time(facts, scope, address, json=json)
             case _:
-                return pages.overview(facts, json=json, kept=kept)
+                return pages.overview(facts, day=await self._ledger.day(), scope=scope, json=json, kept=kept)
 
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
@@ -144,16 +144,17 @@ class Views:
 
     async def _of_gang(self, everything: Facts, scope: Scope, namespace: str, name: str, *, json: bool) -> Shown:
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
-        made_of, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, False))
-        known = None if is_pod else made_of
+        _, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, True))
         # Not asked for whatever an address holds.
-        events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
+        events = () if is_pod or json else await self._source.events("Gang", namespace, name)
         if events:
             events = restrict_events(events, everything, scope)
-        past, decisions = None, tuple[Decision, ...]()
+        past, decisions, stretches = None, tuple[Decision, ...](), tuple[Stretch, ...]()
         if self._ledger.where and not json and scope.sees(namespace):
             past = await self._ledger.past(GANG_PAST_S)
-            decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
+            if (namespace, name) in kept.lines.of(facts).made_of:
+                decisions = await self._ledger.decisions(namespace, name)
+                stretches = await self._ledger.stretches(namespace, name, GANG_PAST_S)
         if decisions:
             decisions = restrict_decisions(decisions, everything, scope)
         return pages.one_gang(
@@ -164,8 +165,9 @@ class Views:
             events=events,
             past=past,
             decisions=decisions,
+            stretches=stretches,
             scope=scope,
-            known=known,
+            kept=kept,
         )
 
     def _kept_for(self, scope: Scope) -> Kept:
