@@ -1,5 +1,5 @@
-// What pages do better with scripts: times in the reader's own zone with how far away they are, a button that copies a command, and on the map
-// all cells of a gang at once.
+// What pages do better with scripts: times in the reader's own zone with how far away they are, a button that copies a command, the key / for the
+// search, and on the map all cells of a gang at once.
 (() => {
   const units = [["d", 86400], ["h", 3600], ["m", 60]];
   const age = seconds => {
@@ -41,6 +41,12 @@
     for (const each of document.querySelectorAll(".map [data-g]")) each.classList.toggle("lit", gangs.has(each.dataset.g));
   };
   if (document.querySelector(".map")) for (const kind of ["pointerover", "pointerout", "focusin", "focusout"]) document.addEventListener(kind, light);
+  addEventListener("keydown", event => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    const field = document.querySelector("input[name=q]");
+    event.preventDefault();
+    if (field) field.focus(); else location.href = "/search";
+  });
   const all = () => { tell(); offer(); };
   all();
   setInterval(tell, 1000);

@@ -20,7 +20,7 @@ from fairlead.history.cost import window
 from fairlead.history.cost.bill import Asked, Bill
 from fairlead.history.cost.usage import priced
 from fairlead.history.cost.window import CostError, Window, known_part, parse
-from fairlead.history.ledger.entries import Bucket, Decision, Span
+from fairlead.history.ledger.entries import Bucket, Decision, Span, Stretch
 from fairlead.history.ledger.store.place import LedgerError
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.history.prices import PriceBook
@@ -41,6 +41,7 @@ BILL_DAYS_MAX = 100
 KEPT_MAX = 32
 WAITING_MAX = 16
 DECISIONS_MAX = 100  # of one gang
+STRETCHES_MAX, STRETCHES_S = 5_000, 30.0  # of one gang; how long they are kept
 SPANS_MAX = 400_000  # of one answer: some 150 MB
 LATE_US = 300 * SECOND_US  # what is missing of a window's end is said from there on
 NO_LEDGER = (
@@ -58,6 +59,8 @@ class Reader(window.Reader, Protocol):
     def spans(self, since_us: int, until_us: int) -> Iterable[Span]: ...
 
     def decisions(self, namespace: str, gang: str, most: int) -> Iterable[Decision]: ...
+
+    def stretches(self, namespace: str, gang: str, since_us: int, until_us: int, most: int) -> Iterable[Stretch]: ...
 
     def close(self) -> None: ...
 
@@ -114,6 +117,16 @@ class Ledger:
             return ()
         try:
             return await self._answer(("decisions", namespace, gang), FRESH_S, lambda: self._decisions(namespace, gang))
+        except (LedgerError, NotReadError):
+            return ()
+
+    async def stretches(self, namespace: str, gang: str, lasts_s: float) -> tuple[Stretch, ...]:
+        """How busy the gang's devices were in the window of that length until now; none where the ledger cannot be read."""
+        if not self.where:
+            return ()
+        try:
+            key = ("stretches", namespace, gang, lasts_s)
+            return await self._answer(key, STRETCHES_S, lambda: self._stretches(namespace, gang, lasts_s))
         except (LedgerError, NotReadError):
             return ()
 
@@ -184,6 +197,7 @@ class Ledger:
                 waits=tuple(reader.waits(since_us, until_us)),
                 gaps=tuple(reader.gaps(since_us, until_us)),
                 known_us=known,
+                window_us=(since_us, until_us),
                 missing=missing,
             )
 
@@ -227,6 +241,12 @@ class Ledger:
     def _decisions(self, namespace: str, gang: str) -> tuple[Decision, ...]:
         with contextlib.closing(self._open(self.where)) as reader:
             return tuple(reader.decisions(namespace, gang, DECISIONS_MAX))
+
+    def _stretches(self, namespace: str, gang: str, lasts_s: float) -> tuple[Stretch, ...]:
+        now_us = int(self._wall() * SECOND_US)
+        with contextlib.closing(self._open(self.where)) as reader:
+            since_us = now_us - int(lasts_s * SECOND_US)
+            return tuple(reader.stretches(namespace, gang, since_us, now_us, STRETCHES_MAX))
 
     def _bill(self, asked: Asked, window: str, book: PriceBook) -> Bill:
         with contextlib.closing(self._open(self.where)) as reader:
