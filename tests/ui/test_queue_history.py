@@ -144,3 +144,11 @@ async def test_a_viewer_sees_the_use_of_a_queue_and_no_gang_of_others():
     assert 'class="own"' in text
     blind = Scope(namespaces=None, cluster=True, queues=False)
     assert pages.one_queue(restrict(facts, blind), facts, past, "queue-0", "24h", json=False).status == 403
+
+
+async def test_what_the_ledger_does_not_know_is_not_pictured_as_nothing_used():
+    """Of cpu, which pods request, it has no spans."""
+    held = ui.queue("queue-0", used=0)
+    held["status"]["usage"].append({"flavor": "cpu", "allocated": "64", "demand": "64", "fairShare": "64"})
+    facts = await ui.facts(lists(held))
+    assert [each.flavor for each in of(facts, a_past(span("a", 6, 3, amount=4))).series] == ["h100"]

@@ -16,9 +16,11 @@ from dataclasses import dataclass, replace
 from fairlead.api.texts import counted
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
+from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model import plain_pods
+from fairlead.ui.model.aligned import aligned_lines
 from fairlead.ui.model.devices import busy_line
 from fairlead.ui.model.explanations import Explanation, gang_explanation, holder_text, holders_of, pod_explanation
 from fairlead.ui.model.facts import Facts, Past, gang_text
@@ -51,18 +53,21 @@ def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -
     """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither. `known`: the Gang, where it was found."""
     raw = known or raw_of(facts, namespace, name)
     if raw is not None:
-        devices = _devices(facts, raw)
+        pods, claims = _held(facts, raw)
+        devices = busy_line(claims, {str(pod["metadata"].get("uid", "")) for pod in pods}, now=facts.at)
+        aligned = () if facts.hardware is None else aligned_lines(pods, claims, facts.hardware.inventory)
         return GangView(
             line=line(raw, now=facts.at),
             reserved=tuple((raw.get("status") or {}).get("reservedNodes") or ()),
-            explanation=gang_explanation(raw, now=facts.at, devices=devices),
+            explanation=gang_explanation(raw, now=facts.at, devices=devices, aligned=aligned),
             holders=_holders(facts, raw),
         )
     pod = next((each for each in facts.pods if _is(each, namespace, name) and plain_pods.is_plain(each)), None)
     if pod is None:
         return None
     running = (pod.get("status") or {}).get("phase") == "Running"
-    devices = _devices_of(facts, namespace, {str(pod["metadata"].get("uid", ""))}) if running else ""
+    uid = str(pod["metadata"].get("uid", ""))
+    devices = busy_line(_claims_in(facts, namespace), {uid}, now=facts.at) if running else ""
     (seen,) = plain_pods.lines([pod], [], now=facts.at)
     return GangView(line=seen, explanation=pod_explanation(pod, None, now=facts.at, devices=devices))
 
@@ -111,23 +116,17 @@ def near(facts: Facts, namespace: str, name: str) -> list[str]:
     return [*same, *(f"{namespace}/{each}" for each in difflib.get_close_matches(name, here, NEAR_MAX))][:NEAR_MAX]
 
 
-def _devices(facts: Facts, gang: Raw) -> str:
+def _held(facts: Facts, gang: Raw) -> tuple[list[Raw], list[ResourceClaim]]:
+    """A running gang's pods, and the claims of their namespace."""
     if (gang.get("status") or {}).get("phase") != "Running":
-        return ""
+        return [], []
     namespace, name = gang["metadata"]["namespace"], gang["metadata"]["name"]
-    pods = {
-        str(pod["metadata"].get("uid", ""))
-        for pod in facts.pods
-        if pod["metadata"]["namespace"] == namespace and gang_of(pod) == name
-    }
-    return _devices_of(facts, namespace, pods)
+    pods = [pod for pod in facts.pods if pod["metadata"]["namespace"] == namespace and gang_of(pod) == name]
+    return pods, _claims_in(facts, namespace) if pods else []
 
 
-def _devices_of(facts: Facts, namespace: str, pods: set[str]) -> str:
-    if not pods:
-        return ""
-    own = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
-    return busy_line(own, pods, now=facts.at)
+def _claims_in(facts: Facts, namespace: str) -> list[ResourceClaim]:
+    return [claim for claim in facts.claims if claim.metadata.namespace == namespace]
 
 
 def _is(raw: Raw, namespace: str, name: str) -> bool:

@@ -242,7 +242,13 @@ def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> Queu
         bins.add(requested.setdefault(flavor, bins.empty()), begin, end, amount)
     begins = past.begins(since)
     shares = {share.flavor: share for share in seen.shares}
-    flavors = sorted(shares.keys() | (used.keys() | requested.keys()) - {""})
+    # Of what was held and is not in the ledger, such as cpu, nothing is known: no picture shows that as nothing used.
+    unknown = {
+        share.flavor
+        for share in seen.shares
+        if share.flavor not in used and not past.missing and (quantity.amount(share.used) or share.past_usage)
+    }
+    flavors = sorted((shares.keys() | used.keys() | requested.keys()) - {"", *unknown})
     return QueueHistory(
         line=seen,
         since=since,
