@@ -57,6 +57,7 @@ async def test_a_login_begins_a_session_with_a_cookie_that_no_script_and_no_othe
         assert [each.attributes["action"] for each in page.every("form")] == [
             "/theme?next=%2Fgangs",
             "/logout",
+            "/search",
             "/gangs",
         ]
 
