@@ -36,6 +36,7 @@ PATHS = [  # every page, and those of another tenant's gang and queue
     "/gangs?text=run",
     "/gangs/team-0/wait-00000",
     "/gangs/team-1/run-1",
+    "/search?q=wait",
     "/time",
     "/time?by=node",
     "/cost",

@@ -72,7 +72,7 @@ async def test_a_life_is_what_the_ledger_has_and_then_what_the_driver_wrote_last
     kept = [
         stretch("gpu-0", "starting", 3, 2.75),
         stretch("gpu-0", "used", 2.75, 1, busy=0.5),
-        stretch("gpu-0", "idle", 1, 0.25, busy=0.0),
+        stretch("gpu-0", "idle", 1, 0.2, busy=0.0),
         stretch("gpu-9", "used", 3, 2),  # that it held before
     ]
     found = lives(facts, "team-0/run-0", kept)
@@ -83,9 +83,9 @@ async def test_a_life_is_what_the_ledger_has_and_then_what_the_driver_wrote_last
         ("starting", None), ("used", 0.5), ("idle", 0.0), ("used", 0.9)
     ]  # fmt: skip
     # The claims' 800 s begin before the ledger ends: only what follows that end is taken of them.
-    assert first.stretches[-1].start == NOW - 800
-    assert first.idle_s == 0.75 * 3600
-    assert first.busy == pytest.approx((1.75 * 0.5 + 800 / 3600 * 0.9) / (1.75 + 0.75 + 800 / 3600))
+    assert first.stretches[-1].start == NOW - 720
+    assert first.idle_s == pytest.approx(0.8 * 3600)
+    assert first.busy == pytest.approx((1.75 * 0.5 + 0.2 * 0.9) / (1.75 + 0.8 + 0.2))
     assert last.busy is None
     assert (found.since, found.until, found.from_ledger) == (NOW - 3 * 3600, NOW, True)
 

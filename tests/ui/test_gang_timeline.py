@@ -67,6 +67,7 @@ async def test_the_timeline_repeats_no_paragraph_and_has_the_first_sentence_of_a
     events = events_of(
         [
             ui.event(raw, "NoDevices", f"8 wanted, 3 free.{rest}", ago_s=10),  # what the page says above
+            ui.event(raw, "Short", "8 wanted, 3 free. queue a: 8 used", ago_s=15),
             ui.event(raw, "OverFairShare", f"9 wanted, v1.2 of h100 free.{rest}", ago_s=20),
             ui.event(raw, "Gathering", "2 of 8 members exist. Others are to come.", ago_s=30),
         ],
@@ -75,8 +76,9 @@ async def test_the_timeline_repeats_no_paragraph_and_has_the_first_sentence_of_a
         name="wait-00000",
     )
     found = [(each.what, each.text) for each in timeline(facts, Past(), raw, events)]
-    assert found[:3] == [
+    assert found[:4] == [
         ("NoDevices", ""),
+        ("Short", ""),
         ("OverFairShare", "9 wanted, v1.2 of h100 free."),
         ("Gathering", "2 of 8 members exist. Others are to come."),
     ]

@@ -91,6 +91,8 @@ async def test_the_page_says_what_is_held_and_links_what_waits():
     ]
     assert sum("the last day" in each.attributes.get("aria-label", "") for each in page.every("svg")) == 6
     assert "the last day" not in pages.queue_tree(facts, {}, json=False).text
+    # A limit is drawn over what waits, which may ask for more: of all but the root, whose own lies beyond the scale.
+    assert sum(each.attributes.get("class") == "limit" for each in page.every("path")) == 1 + 5
     assert "on hold" in check(pages.one_queue(facts, facts, Past(), "queue-0", "24h", json=False).text).text
 
 

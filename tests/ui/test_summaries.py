@@ -57,6 +57,7 @@ EVICTION = {"kind": "Reclaim", "at": at(240), "beneficiary": "ml/x"}
             {"phase": "Running", "evictions": [{"kind": "Idle", "at": at(240)}]},
             "Runs. It is stopped as idle at 08:04:00 UTC (in 4m).",
         ),
+        ({"evictions": [EVICTION]}, "Waits 15m. When it starts is not forecast."),  # it is over
         ({"phase": "Finished"}, "Has ended: its pods have succeeded."),
         ({"phase": "Failed"}, "Has failed."),
         ({"phase": "of a later version"}, ""),

@@ -69,8 +69,8 @@ def test_a_term_begins_with_the_open_intervals_as_they_were_written(where: str) 
 def test_how_busy_the_devices_of_a_gang_were_is_read_stretch_by_stretch_and_of_no_other_gang(where: str) -> None:
     hour = [MONDAY_US + hour * HOUR_US for hour in range(25)]
     others = [
-        interval("used", hour[1], hour[4], of=allocation(8, namespace="else"), number=3),
-        interval("used", hour[1], hour[4], of=allocation(9, gang="other"), number=4),
+        interval("used", hour[7], hour[8], of=allocation(8, namespace="else"), number=3),
+        interval("used", hour[7], hour[8], of=allocation(9, gang="other"), number=4),
         interval("used", hour[22], of=allocation(7), number=5),
     ]
     with writing(where) as writer, reading(where) as reader:

@@ -15,7 +15,17 @@ from tests.ui.test_scope import OTHERS, shared
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOKEN = "token-of-alice"
-PATHS = ["/", "/map", "/map?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/time", "/cost"]
+PATHS = [
+    "/",
+    "/map",
+    "/map?node=node-001",
+    "/queues",
+    "/gangs",
+    "/gangs/team-0/wait-00000",
+    "/search?q=wait",
+    "/time",
+    "/cost",
+]
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,8 @@ PATHS = {
     "queues": "/queues",
     "gangs": "/gangs",
     "chosen": "/gangs?queue=queue-1&sort=age",
+    "sorted": "/gangs?sort=-idle",
+    "search": "/search?q=wait",
     "none-chosen": "/gangs?text=nothing",
     "gang-waits": "/gangs/team-0/wait-00000",
     "gang-runs": "/gangs/team-0/run-0",

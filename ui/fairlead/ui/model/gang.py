@@ -24,7 +24,7 @@ from fairlead.ui.model.aligned import aligned_lines
 from fairlead.ui.model.devices import busy_line
 from fairlead.ui.model.explanations import Explanation, gang_explanation, holder_text, holders_of, pod_explanation
 from fairlead.ui.model.facts import Facts, Past, gang_text
-from fairlead.ui.model.gangs import Line, age, clock, line
+from fairlead.ui.model.gangs import Line, age, clock, eviction_of, line
 from fairlead.ui.model.plain_pods import gang_of
 from fairlead.ui.model.runs import past_runs, waiting
 
@@ -88,8 +88,8 @@ def _card(holder: Raw, gang: Raw | None, own: str, because: str, *, now: float) 
     status = gang.get("status") or {}
     since = timestamps.parsed(status.get("admittedTime"))
     runs = "" if since is None else f"for {age(max(0.0, now - since))}"
-    eviction = min(status.get("evictions") or (), key=lambda each: str(each.get("at")), default=None)
-    at = None if eviction is None else timestamps.parsed(eviction.get("at"))
+    eviction = eviction_of(status)
+    at = None if eviction is None else timestamps.parsed(eviction["at"])
     end = "when it ends is not known"
     if eviction is not None and at is not None:
         beneficiary = eviction.get("beneficiary") or ""
@@ -233,9 +233,10 @@ def timeline(
 
 
 def _brief(text: str, above: str) -> str:
-    """The first sentence of a long text; "" where the page says it above."""
-    first = text if len(text) <= LONG else _SENTENCE.split(text, maxsplit=1)[0]
-    return "" if above and _plain(first) == above else first
+    """The first sentence of a long text; "" where the page says it above, and the rest of it under what is folded there."""
+    if above and _plain(text).startswith(above):
+        return ""
+    return text if len(text) <= LONG else _SENTENCE.split(text, maxsplit=1)[0]
 
 
 def _plain(text: str) -> str:

@@ -48,9 +48,15 @@ def _line(raw: Raw, *, now: float) -> Line:
         why=why,
         forecast=forecast(status, now=now),
         waited_s=_waited_s(phase, status, age_s, now=now),
-        evicts_at=min((each["at"] for each in status.get("evictions") or ()), default=None),
+        evicts_at=None if (eviction := eviction_of(status)) is None else str(eviction["at"]),
         models=tuple((status.get("models") or {}).get("held") or ()),
     )
+
+
+def eviction_of(status: Raw) -> Raw | None:
+    """The eviction that is set of a gang that holds devices, the first of several. The record of one that is over may still be there."""
+    found = status.get("evictions") or () if status.get("phase") in {"Admitted", "Running"} else ()
+    return min(found, key=lambda each: str(each["at"]), default=None)
 
 
 def evicted_at(status: Raw) -> float | None:

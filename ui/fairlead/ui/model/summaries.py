@@ -14,7 +14,7 @@ from fairlead.api.texts import counted
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.facts import gang_text
-from fairlead.ui.model.gangs import Line, age, clock
+from fairlead.ui.model.gangs import Line, age, clock, eviction_of
 
 _VICTIMS = "being evicted for it: "  # of the condition Preempting
 _ENDS = re.compile(r"starts when (.+?) ends in \d+ of them")  # of a forecast
@@ -54,8 +54,8 @@ def _now(status: Raw, seen: Line, *, now: float) -> str:
 
 
 def _next(status: Raw, conditions: Mapping[str, Any], seen: Line, *, now: float) -> str:
-    eviction = min(status.get("evictions") or (), key=lambda each: str(each.get("at")), default=None)
-    at = None if eviction is None else timestamps.parsed(eviction.get("at"))
+    eviction = eviction_of(status)
+    at = None if eviction is None else timestamps.parsed(eviction["at"])
     if eviction is not None and at is not None:
         beneficiary = f", for {gang_text(eviction['beneficiary'])}" if eviction.get("beneficiary") else ""
         return f"{_GOES.get(eviction.get('kind', ''), 'It is evicted')} at {clock(at, now=now)}{beneficiary}."
