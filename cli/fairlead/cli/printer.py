@@ -136,11 +136,21 @@ def width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    fitted = fit(columns, [[cell._replace(text=texts.line(cell.text)) for cell in row] for row in rows], width())
-    for line in fitted.lines:
-        say_coloured(line, gap=" " * GAP)
-    if fitted.missing:
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    full: bool = False,
+    title: bool = True,
+    only: Sequence[bool] | None = None,
+) -> None:
+    """`full`: as wide as it is, whatever the terminal; `only`: which rows are printed, each column as wide as all of them need it."""
+    shown = [[cell._replace(text=texts.line(cell.text)) for cell in row] for row in rows]
+    fitted = fit(columns, shown, None if full else width())
+    for line, wanted in zip(fitted.lines, (title, *(only or [True] * len(rows))), strict=True):
+        if wanted:
+            say_coloured(line, gap=" " * GAP)
+    if fitted.missing and title:
         say(f"({', '.join(fitted.missing)}: no room; a wider terminal or -o json shows more)", file=sys.stderr)
 
 
