@@ -1,14 +1,16 @@
 """The parts of a Grafana dashboard, as values, and the JSON that Grafana loads: classic schema, core panels, no plugin.
 
-A panel states the question that it answers; Grafana shows it as the panel's description, and docs/dashboards.md lists it.
+A panel states the question that it answers; Grafana shows it as the panel's description, and docs/dashboards.md lists it. Each dashboard
+asks for the clusters that are chosen at its head: `.*` where series have no label `cluster`.
 Equal values give equal bytes: ids count from 1 in the order of the panels, and places follow from widths, row by row.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 SCHEMA_VERSION: Final = 39  # Grafana 11
@@ -118,11 +120,25 @@ def model(dashboard: Dashboard) -> Json:
         "timezone": "",
         "links": [_LINK],
         "annotations": {"list": [_EVICTIONS]},
-        "templating": {"list": [_SOURCE, *map(_variable, dashboard.variables)]},
+        "templating": {"list": [_SOURCE, _variable(_CLUSTER), *map(_variable, map(_of_clusters, dashboard.variables))]},
         "panels": list(_placed(dashboard)),
     }
 
 
+_SERIES: Final = re.compile(r"(?<![\w:\"])(fairlead[_:][\w:]+|ALERTS|up)(?![\w:(\"])(\{?)")
+
+
+def in_clusters(expression: str) -> str:
+    """PromQL, or a query for label values, of the chosen clusters alone."""
+    chosen = 'cluster=~"$cluster"'
+    return _SERIES.sub(lambda found: f"{found[1]}{{{chosen}, " if found[2] else f"{found[1]}{{{chosen}}}", expression)
+
+
+def _of_clusters(variable: Variable) -> Variable:
+    return replace(variable, query=in_clusters(variable.query))
+
+
+_CLUSTER: Final = Variable("cluster", "Cluster", "label_values(fairlead_controller_leader, cluster)")
 _LINK: Final = {
     "type": "dashboards",
     "title": "Fairlead",
@@ -143,7 +159,7 @@ _EVICTIONS: Final = {
     "hide": False,
     "iconColor": RED,
     # The second part: a counter is born with its first eviction, which increase() does not see.
-    "expr": (
+    "expr": in_clusters(
         'sum by (kind) (increase(fairlead_controller_evictions_total{outcome="evicted"}[1m]) > 0 or '
         '(fairlead_controller_evictions_total{outcome="evicted"} unless '
         "count_over_time(fairlead_controller_evictions_total[1h] offset 1m)))"
@@ -243,7 +259,12 @@ def _overrides(panel: Panel) -> list[Json]:
 
 
 def _target(panel: Panel, query: Query, ref: str) -> Json:
-    found: Json = {"refId": ref, "datasource": DATASOURCE, "expr": query.expr, "legendFormat": query.legend}
+    found: Json = {
+        "refId": ref,
+        "datasource": DATASOURCE,
+        "expr": in_clusters(query.expr),
+        "legendFormat": query.legend,
+    }
     if panel.kind == "table":
         return {**found, "format": "table", "instant": True, "range": False}
     if panel.kind in {"stat", "bargauge"}:

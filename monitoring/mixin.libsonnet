@@ -29,6 +29,7 @@
     for name in std.objectFields(dashboards)
   },
   local dashboards = {
+    'fairlead-first-look.json': import '../manifests/chart/files/dashboards/fairlead-first-look.json',
     'fairlead-cluster.json': import '../manifests/chart/files/dashboards/fairlead-cluster.json',
     'fairlead-queues.json': import '../manifests/chart/files/dashboards/fairlead-queues.json',
     'fairlead-waiting.json': import '../manifests/chart/files/dashboards/fairlead-waiting.json',

@@ -20,7 +20,8 @@ def render(dashboards: Iterable[Dashboard]) -> str:
 
 def _section(dashboard: Dashboard) -> Iterator[str]:
     yield f"\n## {dashboard.title.removeprefix('Fairlead / ')}\n\n{dashboard.question} (uid `{dashboard.uid}`)\n"
+    yield "\n| panel | question |\n|---|---|\n"
     for title, panels in dashboard.rows:
-        yield f"\n**{title}**\n\n| panel | question |\n|---|---|\n"
+        yield f"| **{title}** | |\n"
         for panel in panels:
             yield f"| {panel.title} | {panel.question} |\n"

@@ -20,7 +20,14 @@ GANG: Final = Variable(
     "gang", "Gang", 'label_values(fairlead:device_holder:info{namespace=~"$namespace", queue=~"$queue"}, gang)'
 )
 
-_RANGE: Final = "${datasource:queryparam}&${__url_time_range}"
+PRICE: Final = Variable("price", "Price of a device-hour", text="2.50")
+FINAL: Final = (
+    "NeverFits|NoSuitableNode|WaitsForOwnPredecessor|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf"
+    "|SelectorError"
+)
+"""Reasons of gangs that start only once their manifest, their queue or the cluster is changed."""
+
+_RANGE: Final = "${datasource:queryparam}&${cluster:queryparam}&${__url_time_range}"
 TO_GANG: Final = (
     "/d/fairlead-gang?var-namespace=${__data.fields.Namespace}&var-gang=${__data.fields.Gang}&var-queue=$__all&"
     + _RANGE

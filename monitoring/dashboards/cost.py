@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, QUEUE, TO_GANG, UTILISED
-from monitoring.grafana import BLUE, RED, YELLOW, Dashboard, Query, Variable, bars, graph, stat, table
+from monitoring.dashboards.common import BUDGET_SPENT, FLAVOR, PRICE, QUEUE, TO_GANG, UTILISED
+from monitoring.grafana import BLUE, RED, YELLOW, Dashboard, Query, bars, graph, stat, table
 
 _OF: Final = 'queue=~"$queue", flavor=~"$flavor"'
 _UNUSED: Final = "idle|starting|nominated|fragmented|free|drained|broken|unknown"
@@ -28,7 +28,7 @@ DASHBOARD: Final = Dashboard(
     uid="fairlead-cost",
     title="Fairlead / Cost",
     question="Where did the device time go, by queue, and roughly what did it cost? A bill comes from the ledger: `fairlead cost`.",
-    variables=(QUEUE, FLAVOR, Variable("price", "Price of a device-hour", text="2.50")),
+    variables=(QUEUE, FLAVOR, PRICE),
     span="now-24h",
     rows=(
         (

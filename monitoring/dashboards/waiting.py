@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from monitoring.dashboards.common import QUEUE, SECONDS, events, increases, quantile, quantiles
+from monitoring.dashboards.common import FINAL, QUEUE, SECONDS, events, increases, quantile, quantiles
 from monitoring.grafana import BLUE, GREEN, RED, YELLOW, Dashboard, Query, bars, graph, heatmap, stat, table
-
-_FINAL: Final = (
-    "NeverFits|NoSuitableNode|WaitsForOwnPredecessor|NoMorePods|InvalidRequest|UnknownQueue|QueueNotForNamespace|QueueNotLeaf"
-    "|SelectorError"
-)
 
 DASHBOARD: Final = Dashboard(
     uid="fairlead-waiting",
@@ -30,7 +25,7 @@ DASHBOARD: Final = Dashboard(
                 stat(
                     "Cannot start as they are",
                     "How many of them need a change of their manifest or of a queue before they can start?",
-                    Query(f'sum(fairlead_gangs_waiting{{queue=~"$queue", reason=~"{_FINAL}"}}) or vector(0)'),
+                    Query(f'sum(fairlead_gangs_waiting{{queue=~"$queue", reason=~"{FINAL}"}}) or vector(0)'),
                     steps=((1, RED),),
                 ),
                 stat(

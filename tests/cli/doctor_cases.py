@@ -169,7 +169,7 @@ CASES = {
         "SlicesStale", SOME, "pool node-1 has 1 of 2 slices of generation", {f"{SLICES} 1 spec pool resourceSliceCount": 2}
     ),
     "all_nodes_are_cordoned": Case("DevicesUnusable", ALL, "cordoned: nodes node-0, node-1, node-2", {"nodes * spec unschedulable": True}),
-    "all_devices_are_tainted": Case("DevicesUnusable", ALL, "24 devices are tainted", {f"{SLICES} * spec devices * taints": TAINTS}),
+    "all_devices_are_tainted": Case("DevicesUnusable", ALL, "24 GPUs tainted", {f"{SLICES} * spec devices * taints": TAINTS}),
     "one_node_is_cordoned": Case("DevicesUnusable", NOTE, "cordoned: node node-0", {"nodes 0 spec unschedulable": True}),
     "the_scheduler_took_a_device": Case(
         "ForeignAllocator", SOME, "kube-scheduler allocated claim team/other-gpu",

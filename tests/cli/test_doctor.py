@@ -16,6 +16,7 @@ from fairlead.api import names
 from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, waiting
 from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
+from fairlead.cli.health.readiness import infrastructure
 from fairlead.cli.health.seen import Listed, Seen
 from fairlead.kube.resources import Raw
 from tests.support import health
@@ -170,3 +171,29 @@ def test_whatever_is_no_object_at_all_is_passed_over() -> None:
     assert [
         each for each in diagnose(health.seen({key: list(health.NO_OBJECTS) for key in _HEALTHY})) if not each.what
     ] == []
+
+
+def test_a_gpu_counts_once_however_it_is_cut() -> None:
+    lists = health.healthy()
+    first = next(each for each in lists["resourceslices.resource.k8s.io"] if each["spec"].get("devices"))
+    whole = len(first["spec"]["devices"])
+    for place, device in enumerate(first["spec"]["devices"]):
+        device["consumesCounters"] = [{"counterSet": f"gpu-{place}"}]
+    taint = [{"key": "gpu.fairlead.dev/xid", "value": "79", "effect": "NoExecute"}]
+    parts = [
+        {"name": f"gpu-{gpu}-mig-{part}", "consumesCounters": [{"counterSet": f"gpu-{gpu}"}], "taints": taint}
+        for gpu in (0, 1)
+        for part in range(7)
+    ]
+    first["spec"]["devices"] += parts
+    assert diagnose(health.seen(lists)) == [], "of both GPUs something can be used"
+    for device in first["spec"]["devices"][:2]:
+        device["taints"] = taint
+    (found,) = diagnose(health.seen(lists))
+    published = sum(len(each["spec"].get("devices", ())) for each in lists["resourceslices.resource.k8s.io"]) - len(
+        parts
+    )
+    assert found.what == f"2 of {published} published GPUs are tainted, or on nodes that are cordoned"
+    assert found.evidence == ("2 GPUs tainted",)
+    assert whole >= 3
+    assert f"publishes {published} GPUs" in infrastructure.gpu_driver(health.seen(lists)).why

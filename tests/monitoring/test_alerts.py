@@ -63,6 +63,7 @@ def expected(alert: str, fired: dict[str, Any]) -> dict[str, Any]:
         for name, text in rule["annotations"].items()
         if name != "description"
     }
+    texts["summary"] = fired.get("names", texts["summary"])
     return {"exp_labels": labels, "exp_annotations": {**texts, "description": fired["says"]}}
 
 
@@ -104,4 +105,22 @@ def test_every_alert_has_what_who_is_paged_needs():
         assert re.fullmatch(r"Fairlead[A-Z]\w+", name)
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}, name
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url", "dashboard_url"}, name
-        assert "{{" not in rule["annotations"]["summary"], f"{name}: a summary is the same for all its alerts"
+
+
+OF_THE_WHOLE = {
+    "FairleadFleetUtilization", "FairleadForecastWrong", "FairleadControllerLeaderMissing", "FairleadDecisionSlow",
+    "FairleadLedgerNotWritten", "FairleadLedgerGap", "FairleadWebhookDown", "FairleadWebhookFailing", "FairleadWebhookSlow",
+    "FairleadWebhookCertificateExpiry", "FairleadWebhookCertificateUnusable", "FairleadDriversMissing",
+}  # fmt: skip
+"""Alerts of which there is one in a cluster: they have no label to name."""
+
+
+def test_a_summary_names_what_its_alert_is_about():
+    for name, rule in RULES.items():
+        summary, labels = rule["annotations"]["summary"], re.findall(r"by \(([^)]*)\)", rule["expr"])
+        assert ("{{" not in summary) == (name in OF_THE_WHOLE), name
+        for label in ("queue", "gang", "node", "claim"):
+            told = f"$labels.{label} " in rule["annotations"]["description"]
+            assert not told or f"$labels.{label} " in summary, (name, label)
+        if re.search(r"\bqueue\b", " ".join(labels)):
+            assert "$labels.queue " in summary, name

@@ -44,8 +44,9 @@ def test_what_is_committed_is_what_monitoring_makes():
     assert {path.name for path in files() if path.suffix == ".json"} == set(MODELS)
 
 
-def test_there_are_seven_with_addresses_that_stay():
+def test_there_are_eight_with_addresses_that_stay():
     assert {model["uid"] for model in MODELS.values()} == {
+        "fairlead-first-look",
         "fairlead-cluster", "fairlead-queues", "fairlead-waiting", "fairlead-gang", "fairlead-gpus", "fairlead-itself", "fairlead-cost",
     }  # fmt: skip
     assert [f"{model['uid']}.json" for model in MODELS.values()] == list(MODELS)
@@ -63,6 +64,16 @@ class TestDashboard:
         assert (source["name"], source["type"], source["query"]) == ("datasource", "datasource", "prometheus")
         for part in [*panels(model), *(target for panel in panels(model) for target in panel["targets"])]:
             assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+
+    def test_it_asks_for_the_chosen_clusters_alone_and_for_all_where_series_have_no_such_label(self, model):
+        chosen, *others = [each for each in model["templating"]["list"] if each["name"] not in {"datasource", "price"}]
+        assert (chosen["name"], chosen["allValue"], chosen["current"]["value"]) == ("cluster", ".*", ["$__all"])
+        asked = [target["expr"] for panel in panels(model) for target in panel["targets"]]
+        asked += [each["expr"] for each in model["annotations"]["list"]] + [each["definition"] for each in others]
+        for expression in asked:
+            series = re.findall(r'(?<![\w:"])(?:fairlead[_:][\w:]+|ALERTS|up)(?=[\s{})\[,])(.{0,20})', expression)
+            assert series, expression
+            assert set(series) == {'{cluster=~"$cluster"'}, expression
 
     def test_it_links_to_the_others_and_keeps_time_and_variables(self, model):
         (link,) = model["links"]

@@ -21,6 +21,8 @@ TIMEOUT_S = 150.0
 _SCALES = "no Flavor asks an autoscaler for nodes"
 # What a cluster without a fault, a move and an autoscaler has nothing to show of. What stands here and is not empty fails.
 EMPTY: dict[Key, str] = {
+    ("fairlead-first-look", "Alerts", "Firing"): "nothing is wrong with it",
+    ("fairlead-first-look", "Nodes with devices that are not healthy", "Devices"): "no device is tainted",
     ("fairlead-gpus", "Xids", "{{node}} {{device}} Xid {{xid}}"): "no GPU has reported an Xid",
     ("fairlead-cluster", "GPU time that moves cost", "{{cause}}"): "no gang moved",
     ("fairlead-waiting", "Gangs that lack nodes", "{{flavor}} {{state}}"): _SCALES,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 Key = tuple[str, str, str]  # uid of the dashboard, title of the panel, legend of the query
-ALL: Final = ("$queue", "$flavor", "$namespace", "$gang", "$node")
+ALL: Final = ("$cluster", "$queue", "$flavor", "$namespace", "$gang", "$node")
 VARIABLES: Final = {
     "$__rate_interval": "15s",
     "$__interval": "5s",

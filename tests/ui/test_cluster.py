@@ -107,8 +107,10 @@ async def test_a_gpu_on_which_nothing_is_placed_is_broken_and_says_why(lists, no
 async def test_the_node_of_a_gang_for_which_it_is_kept_free_is_nominated():
     lists = one_node(gpu(0))
     lists["gangs"] = [ui.gang("big", "ml", reservedNodes=["n"])]
-    (found,) = (await seen(lists)).nodes[0].gpus
+    node = (await seen(lists)).nodes[0]
+    (found,) = node.gpus
     assert (found.state, found.kept_for) == ("nominated", "ml/big")
+    assert summary(node) == "n: 1 GPUs, 1 free (1 nominated)", "as the tile of the overview counts it"
 
 
 async def test_a_free_gpu_whose_node_has_no_room_for_a_usual_pod_is_fragmented_and_counts_as_free():
@@ -119,7 +121,7 @@ async def test_a_free_gpu_whose_node_has_no_room_for_a_usual_pod_is_fragmented_a
     lists["nodes"][0]["status"]["allocatable"]["cpu"] = "33"
     view = await seen(lists)
     assert states(view)["gpu-9"] == "fragmented"
-    assert (view.nodes[0].free, summary(view.nodes[0])) == (2, "n: 10 GPUs, 8 held, 2 free (2 fragmented)")
+    assert (view.nodes[0].of("free"), summary(view.nodes[0])) == (2, "n: 10 GPUs, 8 held, 2 free (2 fragmented)")
 
 
 async def test_mig_devices_lie_inside_their_gpu_where_their_memory_slices_are():

@@ -85,6 +85,18 @@ def test_waiting_gangs_count_by_reason_and_what_they_ask_for_by_what_would_help(
     }  # fmt: skip
 
 
+def test_of_each_queue_and_reason_the_gang_that_waits_longest_is_named_and_no_other() -> None:
+    waits: dict[GangId, Wait] = {("ml", f"g{number}"): Wait("team", 1000.0 - number) for number in range(500)}
+    waits["ml", "never"] = Wait("team", 990.0)
+    many = [waiting(name, "team", Code.NO_DEVICES) for _, name in waits if name != "never"]
+    found = facts(
+        *many, waiting("never", "team", Code.NEVER_FITS), waiting("new", None, Code.UNKNOWN_QUEUE), waits=waits
+    )
+    assert values(series(found, Metrics().failures), "fairlead_longest_waiting_gang_seconds") == {
+        ("team", "DevicesInUse", "ml", "g499"): 499, ("team", "NeverFits", "ml", "never"): 10, ("", "UnknownQueue", "ml", "new"): 0,
+    }, "two reasons, two series, however many gangs wait"  # fmt: skip
+
+
 def test_a_gang_that_a_user_holds_is_not_overdue() -> None:
     waits: dict[GangId, Wait] = {}
     waits["ml", "held"] = Wait("team", 400.0)

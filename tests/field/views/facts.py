@@ -350,10 +350,17 @@ QUEUE: tuple[Fact, ...] = (
 
 
 CLUSTER: tuple[Fact, ...] = (
-    Fact("GPUs, one that is cut once", of("GPUs made map page top snapshot what_if")),
-    Fact("GPUs with a claim on them or on a part of them", of("held made map page top snapshot what_if")),
-    Fact("GPUs that are kept back", of("drained made map page top snapshot")),
-    Fact("GPUs that are broken", of("broken made map page top snapshot")),
+    Fact("GPUs, one that is cut once", of("GPUs made map page top nodes overview tiles snapshot what_if")),
+    Fact(
+        "GPUs with a claim on them or on a part of them",
+        of("held made map page top nodes overview tiles snapshot what_if"),
+    ),
+    Fact("GPUs that no claim holds and one could", of("free made map page top nodes overview tiles snapshot")),
+    Fact("GPUs that no claim holds and none may", of("unavailable made map page top nodes overview tiles snapshot")),
+    Fact("GPUs that are kept back", of("drained made map page top overview tiles snapshot")),
+    Fact("GPUs that are broken", of("broken made map page top overview tiles snapshot")),
+    Fact("GPUs that nothing usual fits", of("fragmented map page top overview tiles snapshot")),
+    Fact("gangs that wait", of("waiting map top overview tiles")),
     Fact("gangs by phase", of("gangs map top")),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from tests.support.views import Answers, plain
 
+STATES = ("held", "idle", "starting", "nominated", "free", "fragmented", "drained", "broken")
 UNSAID = "the view does not say it of this one"
 
 
@@ -277,6 +279,21 @@ class QueueSeen:
         return {"waiting": use.waiting, "running": use.admitted, "used": str(gpu.used), "fair": str(gpu.fair_share)}
 
 
+def _counts(states: Mapping[str, int]) -> Raw:
+    """What a view says by state, taken together."""
+
+    def together(*names: str) -> int:
+        return sum(states.get(name, 0) for name in names)
+
+    return {
+        "GPUs": together(*STATES),
+        "held": together("held", "idle", "starting"),
+        "free": together("free", "nominated", "fragmented"),
+        "unavailable": together("drained", "broken"),
+        **{name: together(name) for name in ("drained", "broken", "fragmented")},
+    }
+
+
 @dataclass
 class ClusterSeen:
     answers: Answers
@@ -287,17 +304,9 @@ class ClusterSeen:
 
     @cached_property
     def map(self) -> Raw:
-        found = self.answers.api("/map")
-        counts = found["counts"]
-        taken = sum(counts[state] for state in ("held", "idle", "starting"))
-        gangs = Counter(each["phase"] for each in self.answers.listed.values())
-        return {
-            "GPUs": sum(counts.values()),
-            "held": taken,
-            "drained": counts["drained"],
-            "broken": counts["broken"],
-            "gangs": dict(gangs),
-        }
+        phases = Counter(each["phase"] for each in self.answers.listed.values())
+        counts = _counts(self.answers.api("/map")["counts"])
+        return {**counts, "gangs": dict(phases), "waiting": phases["Waiting"]}
 
     @cached_property
     def made(self) -> Raw:
@@ -319,43 +328,65 @@ class ClusterSeen:
             if not result.admin_access
         }
         drained = {each for each in published if each not in taken and (each in kept_back or each[0] in cordoned)}
-        return {"GPUs": len(published), "held": len(taken), "drained": len(drained), "broken": 0}
+        return {
+            "GPUs": len(published),
+            "held": len(taken),
+            "free": len(published - taken - drained),
+            "drained": len(drained),
+            "broken": 0,
+            "unavailable": len(drained),
+        }
 
     @cached_property
     def page(self) -> Raw:
         text = self.answers.page("/map")
-        found = {
-            state: number(rf"(\d+) {state}\b")(text) for state in ("held", "idle", "starting", "drained", "broken")
-        }
-        return {
-            **found,
-            "GPUs": number(r"(\d+) GPUs on")(text),
-            "held": found["held"] + found["idle"] + found["starting"],
-        }
+        found = {state: number(rf"(\d+) {state}\b", otherwise=0)(text) for state in STATES}
+        return {**_counts(found), "GPUs": number(r"(\d+) GPUs on")(text)}
 
     @cached_property
     def top(self) -> Raw:
         head = "".join(cell.text for cell in Drawing().lines(self.answers.facts)[0])
         gangs, _, gpus = head.partition("GPUs: ")
         counts = {state: int(count) for count, state in re.findall(r"(\d+) (\w+) \[", gpus)}
-        taken = sum(counts.get(state, 0) for state in ("held", "idle", "starting"))
         phases = {
             phase.capitalize(): int(count)
             for count, phase in re.findall(r"(\d+) ([a-z]+)", gangs.partition("gangs: ")[2])
         }
+        return {**_counts(counts), "gangs": phases, "waiting": phases.get("Waiting", 0)}
+
+    @cached_property
+    def nodes(self) -> Raw:
+        """The table of nodes of `fairlead top`, summed."""
+        lines = ["".join(cell.text for cell in row) for row in Drawing().lines(self.answers.facts)]
+        begin = next(place for place, line in enumerate(lines) if line.startswith("NODE "))
+        rows = list(itertools.takewhile(bool, lines[begin + 1 :]))
+        gpus, held, free = (sum(int(row.split()[column]) for row in rows) for column in (1, 2, 3))
+        return {"GPUs": gpus, "held": held, "free": free, "unavailable": gpus - held - free}
+
+    @cached_property
+    def overview(self) -> Raw:
+        found = self.answers.api("/")
+        gpus = found["gpus"]
+        every = {"GPUs": gpus["total"], "held": gpus["inUse"], "free": gpus["free"], "unavailable": gpus["unavailable"]}
+        return {**_counts(gpus["states"]), **every, "waiting": found["waiting"]}
+
+    @cached_property
+    def tiles(self) -> Raw:
+        """Of the overview's page; what is nought is left out in the small text."""
+        text = self.answers.page("/")
+        small = {state: number(rf"(\d+) {state}\b", otherwise=0)(text) for state in ("fragmented", "drained", "broken")}
         return {
-            "GPUs": sum(counts.values()),
-            "held": taken,
-            "drained": counts.get("drained", 0),
-            "broken": counts.get("broken", 0),
-            "gangs": phases,
+            **small,
+            "GPUs": number(r"GPUs in use of (\d+)")(text),
+            "held": number(r"(\d+) GPUs in use")(text),
+            "free": number(r"(\d+) free\b")(text),
+            "unavailable": number(r"(\d+) unavailable")(text),
+            "waiting": number(r"(\d+) gangs? waits?")(text),
         }
 
     @cached_property
     def snapshot(self) -> Raw:
-        counts = self.answers.api("/map", facts=self.answers.planned)["counts"]
-        taken = sum(counts[state] for state in ("held", "idle", "starting"))
-        return {"GPUs": sum(counts.values()), "held": taken, "drained": counts["drained"], "broken": counts["broken"]}
+        return _counts(self.answers.api("/map", facts=self.answers.planned)["counts"])
 
     @cached_property
     def what_if(self) -> Raw:

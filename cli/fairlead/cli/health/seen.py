@@ -253,6 +253,20 @@ def devices_of(slice_: Raw) -> list[Raw]:
     return values.objects(slice_, "spec", "devices")
 
 
+def gpus_of(node: str, devices: Iterable[Raw]) -> set[tuple[str, str]]:
+    """The physical devices of a node: parts of one GPU draw from its counters, and are it."""
+    return {
+        (
+            node,
+            next(
+                (values.text(each, "counterSet") for each in values.objects(device, "consumesCounters")),
+                values.text(device, "name"),
+            ),
+        )
+        for device in devices
+    }
+
+
 def attribute(device: Raw, key: str) -> Any:
     """The value of a device's attribute; None where it has none."""
     found = values.mapping(device, "attributes", key)

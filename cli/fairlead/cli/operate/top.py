@@ -147,7 +147,7 @@ def _notes(facts: Facts) -> list[Row]:
 
 
 def _node(node: NodeView) -> Row:
-    held = sum(gpu.state in {"held", "idle", "starting"} for gpu in node.gpus)
+    held = node.of("in use")
     marks = "".join(MARKS[gpu.state] for gpu in node.gpus)
     colour = "red" if node.problem or "!" in marks else ""
     problem = node.problem or next((gpu.note for gpu in node.gpus if gpu.note), "")
@@ -155,7 +155,7 @@ def _node(node: NodeView) -> Row:
         Cell(node.name, colour),
         Cell(str(len(node.gpus))),
         Cell(str(held)),
-        Cell(str(node.free)),
+        Cell(str(node.of("free"))),
         Cell(marks, "green" if held else ""),
         Cell(",".join(sorted(queue for queue in node.queues if queue)) or "-"),
         Cell(problem or "-"),

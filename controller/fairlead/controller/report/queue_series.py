@@ -120,18 +120,25 @@ def _family(
 
 def _waiting(facts: QueueFacts, failures: Failures) -> Iterator[Metric]:
     reasons: Counter[tuple[str, ...]] = Counter()
+    longest: dict[tuple[str, str], tuple[float, str, str]] = {}  # since when, namespace and name
     demand: dict[tuple[str, ...], int | Fraction] = {}
     for each in facts.waiting:
         with failures.contained("series", f"gang {each.namespace}/{each.name}"):
             queue, code = each.queue or "", each.reason.code
             if each.place is not None:
                 reasons[queue, code.value] += 1
+                _, since = facts.waits.get((each.namespace, each.name), (queue, facts.wall))
+                own = (since, each.namespace, each.name)
+                longest[queue, code.value] = min(own, longest.get((queue, code.value), own))
             because = NEVER if each.reason.never else BECAUSE.get(code, OTHER)
             for flavor, asked in each.asks.items():
                 key = (queue, flavor, because)
                 demand[key] = demand.get(key, 0) + asked
     text = "Gangs that the last decision left waiting, by why."
     yield _family("fairlead_gangs_waiting", text, ("queue", "reason"), sorted(reasons.items()))
+    text = "How long the gang has waited that has waited longest, of each queue and reason; no other gang has a series."
+    named = (((*key, *gang), max(0.0, facts.wall - at)) for key, (at, *gang) in sorted(longest.items()))
+    yield _family("fairlead_longest_waiting_gang_seconds", text, ("queue", "reason", "namespace", "gang"), named)
     text = "What waiting gangs ask for at least, in the flavor's measure, by what would let them start."
     yield _family("fairlead_queue_demand", text, ("queue", "flavor", "because"), sorted(demand.items()))
 

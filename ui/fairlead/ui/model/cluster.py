@@ -7,6 +7,7 @@ do not run yet), idle, held, fragmented (free, of no use for a usual request), d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 State = Literal["free", "nominated", "starting", "idle", "held", "fragmented", "drained", "broken"]
 STATES: tuple[State, ...] = ("held", "idle", "starting", "nominated", "free", "fragmented", "drained", "broken")
+Placed = Literal["in use", "free", "unavailable"]
+PLACED: Mapping[State, Placed] = {
+    **dict.fromkeys(("held", "idle", "starting"), "in use"),
+    **dict.fromkeys(("nominated", "free", "fragmented"), "free"),
+    **dict.fromkeys(("drained", "broken"), "unavailable"),
+}
+"""States taken together, in every view: a claim holds it, one could, or none may."""
 MEANING: Mapping[State, str] = {
     "held": "held by a claim",
     "idle": "held by a claim, and idle",
@@ -41,6 +49,12 @@ MEANING: Mapping[State, str] = {
 }
 RACK_LABELS = ("rack", "topology-subblock", "topology-block", "network-node-layer-3", "gpu.clique", "zone")
 """Names of labels that say where a node stands, whatever their prefix, the nearest first."""
+
+
+def number(counts: Mapping[State, int], placed: Placed) -> int:
+    return sum(count for state, count in counts.items() if PLACED[state] == placed)
+
+
 _HOLDS: tuple[State, ...] = ("held", "starting", "idle")  # a GPU with parts in several states: the first of these
 
 
@@ -119,10 +133,8 @@ class NodeView:
             found[-1][1].append(gpu)
         return tuple((island, tuple(gpus)) for island, gpus in found)
 
-    @property
-    def free(self) -> int:
-        """Held by no claim, and given to whatever it suits: fragmented ones count."""
-        return sum(gpu.state in {"free", "fragmented"} for gpu in self.gpus)
+    def of(self, placed: Placed) -> int:
+        return number(Counter(gpu.state for gpu in self.gpus), placed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,7 +68,7 @@ class NodeGroup:
 
     @property
     def free(self) -> int:
-        return sum(node.free for node in self.nodes)
+        return sum(node.of("free") for node in self.nodes)
 
 
 def gangs_on(view: ClusterView) -> tuple[tuple[str, int], ...]:

@@ -20,7 +20,7 @@ from fairlead.kube import timestamps
 from fairlead.kube.containment import computed
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import day as days
-from fairlead.ui.model.cluster import ClusterView, NodeView, State
+from fairlead.ui.model.cluster import ClusterView, NodeView, State, number
 from fairlead.ui.model.day import Day
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.runs import Run, waiting
@@ -52,15 +52,15 @@ class Gpus:
 
     @property
     def in_use(self) -> int:
-        return sum(self.counts[state] for state in ("held", "idle", "starting"))
+        return number(self.counts, "in use")
 
     @property
     def free(self) -> int:
-        return sum(self.counts[state] for state in ("free", "nominated", "fragmented"))
+        return number(self.counts, "free")
 
     @property
     def unavailable(self) -> int:
-        return self.counts["drained"] + self.counts["broken"]
+        return number(self.counts, "unavailable")
 
 
 class Longest(NamedTuple):

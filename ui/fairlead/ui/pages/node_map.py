@@ -115,7 +115,7 @@ def node_map(node: NodeView, look: Look) -> NodeMap:
         label=summary(node),
         problem=node.problem,
         kinds=kinds(node),
-        free=node.free,
+        free=node.of("free"),
         width=max(x for x, _ in places) + cell + EDGE,
         height=max(y for _, y in places) + cell + EDGE,
         cell=cell,
@@ -163,8 +163,9 @@ def _labels(node: NodeView, cells: Sequence[Cell], places: Sequence[tuple[int, i
 
 def summary(node: NodeView) -> str:
     counts = Counter(gpu.state for gpu in node.gpus)
-    counted = dict.fromkeys(STATES, 0) | counts | {"free": node.free, "fragmented": 0}
-    within = f" ({counts['fragmented']} fragmented)" if counts["fragmented"] else ""
+    counted = dict.fromkeys(STATES, 0) | counts | {"free": node.of("free"), "fragmented": 0, "nominated": 0}
+    apart = ", ".join(f"{counts[state]} {state}" for state in ("fragmented", "nominated") if counts[state])
+    within = f" ({apart})" if apart else ""
     said = ", ".join(
         f"{number} {state}" + (within if state == "free" else "") for state, number in counted.items() if number
     )

@@ -144,8 +144,8 @@ def _figures(before: Future, after: Future) -> tuple[tuple[str, str], ...]:
             f"{before.utilisation:.1%} -> {after.utilisation:.1%} on average, {duration(after.until_s)} ahead",
         ),
         (
-            "Fragmentation",
-            f"{before.fragmented:.1%} -> {after.fragmented:.1%} of the free devices are on nodes partly in use",
+            "Free GPUs on nodes partly in use",
+            f"{before.fragmented:.1%} -> {after.fragmented:.1%} of the free ones",
         ),
     )
 

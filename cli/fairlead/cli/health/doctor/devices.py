@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fairlead.api import names, pool_homes
+from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.doctor.finding import Finding, Stops
 from fairlead.cli.health.doctor.programs import DRIVER, INSTALL, state
@@ -15,6 +16,7 @@ from fairlead.cli.health.seen import (
     devices_of,
     driver_of,
     generation_of,
+    gpus_of,
     has_gpu_label,
     is_ready,
     node_of,
@@ -132,36 +134,36 @@ def _size(slice_: Raw) -> int:
     return len(devices_of(slice_)) + len(values.objects(slice_, "spec", "sharedCounters"))
 
 
+def _gpus(devices: Iterable[tuple[str, Raw]]) -> set[tuple[str, str]]:
+    return {gpu for node, device in devices for gpu in gpus_of(node, [device])}
+
+
 def unusable(seen: Seen) -> Iterator[Finding]:
-    """Every device tainted, or on a node that takes no pods."""
+    """GPUs all of which is tainted, or on a node that takes no pods."""
     if seen.gap(NODES, RESOURCE_SLICES):
         return
     nodes = {values.name(node): node for node in seen.items(NODES)}
     devices = [(node_of(each), device) for each in seen.slices for device in devices_of(each)]
     if not devices:
         return
-    tainted = [
-        values.text(device, "name")
-        for _, device in devices
-        if any(values.text(taint, "effect") in _BLOCKS for taint in values.objects(device, "taints"))
-    ]
     cordoned = {node for node, _ in devices if values.value(nodes.get(node), "spec", "unschedulable") is True}
-    bad = [
+    well = [
         (node, device)
         for node, device in devices
-        if node in cordoned
-        or any(values.text(taint, "effect") in _BLOCKS for taint in values.objects(device, "taints"))
+        if not any(values.text(taint, "effect") in _BLOCKS for taint in values.objects(device, "taints"))
     ]
+    every, usable = _gpus(devices), _gpus((node, device) for node, device in well if node not in cordoned)
+    tainted, bad = every - _gpus(well), every - usable
     if not bad:
         return
-    lines = ([f"{len(tainted)} devices are tainted"] if tainted else []) + (
+    lines = ([f"{counted(len(tainted), 'GPU')} tainted"] if tainted else []) + (
         [f"cordoned: {'node' if len(cordoned) == 1 else 'nodes'} {values.some(cordoned)}"] if cordoned else []
     )
-    whole = len(bad) == len(devices)
+    whole = bad == every
     yield Finding(
         code="DevicesUnusable",
         stops=Stops.EVERYTHING if whole else Stops.NOTHING,
-        what=f"{'all' if whole else f'{len(bad)} of'} {len(devices)} published devices are tainted, or on nodes that are cordoned",
+        what=f"{'all' if whole else f'{len(bad)} of'} {counted(len(every), 'published GPU')} are tainted, or on nodes that are cordoned",
         evidence=tuple(lines),
         next_step="fairlead device list, fairlead repair --list and the driver's log say why a device is tainted; kubectl uncordon NODE",
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fairlead.api import names
+from fairlead.api.texts import counted
 from fairlead.cli.health import values
 from fairlead.cli.health.readiness.model import POD_MONITORS, SERVICE_MONITORS, Answer, Group, failed, passed, unknown
-from fairlead.cli.health.seen import Seen, attribute, devices_of, driver_of, in_all, node_of
+from fairlead.cli.health.seen import Seen, attribute, devices_of, driver_of, gpus_of, in_all, node_of
 from fairlead.cli.health.support import asked_for, less
 from fairlead.kube import releases
 from fairlead.kube.releases import NEWEST_TRIED, OLDEST
@@ -84,9 +85,8 @@ def gpu_driver(seen: Seen) -> Answer:
         return failed(f"NVIDIA's driver {values.some(old)} is older than 535")
     if ours:
         told = f"driver {values.some(versions)}" if versions else "the driver's version is not published"
-        return passed(
-            f"Fairlead's driver, with CDI, publishes {sum(len(devices_of(each)) for each in ours)} devices; {told}"
-        )
+        gpus = set().union(*(gpus_of(node_of(each), devices_of(each)) for each in ours))
+        return passed(f"Fairlead's driver, with CDI, publishes {counted(len(gpus), 'GPU')}; {told}")
     if not operators:
         return failed("neither Fairlead's driver publishes devices nor does a GPU operator run")
     tags = [_tag(each, "gpu-operator") for each in operators]
