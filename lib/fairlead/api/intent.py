@@ -314,14 +314,6 @@ class _Reader:
         return int(text)
 
 
-def running_faults(annotations: Strings) -> tuple[str, ...]:
-    """What is wrong with those that may change while a pod runs."""
-    reader = _Reader(annotations, {}, None)
-    reader.valid(names.MOVABLE, _truth)
-    reader.valid(names.CHECKPOINTED_AT, _time)
-    return tuple(reader.faults)
-
-
 def _truth(text: str) -> bool:
     if text not in {"true", "false"}:
         raise ValueError(f"{text[:40]!r} is neither 'true' nor 'false': write one of them, in quotes")

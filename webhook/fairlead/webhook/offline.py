@@ -169,6 +169,7 @@ class World:
     """The cluster that the manifests describe. `faults` are manifests that cannot be read."""
 
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
     classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
     templates: dict[Key, Template] = field(default_factory=dict)
     claims: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
@@ -217,6 +218,7 @@ class World:
         selected = policies.of_namespace(self.policies, review.namespace, labels) if review.namespace else ()
         return Facts(
             drivers=self.drivers,
+            shared_drivers=self.shared_drivers,
             classes=self.classes,
             templates=self.templates,
             claims=self.claims,
@@ -234,9 +236,10 @@ def world_of(
     *,
     served_apis: frozenset[str] = frozenset(),
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> World:
     """`drivers`: those that the cluster manages, with their classes."""
-    world = World(served_apis=served_apis, drivers=drivers, classes=shipped(drivers))
+    world = World(served_apis=served_apis, drivers=drivers, shared_drivers=shared_drivers, classes=shipped(drivers))
     for document in documents:
         world.add(document)
     return world

@@ -65,7 +65,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
             continue
         if looked_up.claim is not None and _awaits_binding(looked_up.claim, pod, lookup.drivers):
             looked_up = replace(looked_up, unreserved=True)
-        managed = claims.managed(looked_up.spec, lookup.classes, lookup.drivers)
+        managed = claims.managed(looked_up.spec, lookup.classes, lookup.drivers, lookup.shared_drivers)
         if managed.problem and stage is Stage.GATED:
             problems.append(GangProblem(code=Code.INVALID, message=f"pod {pod.metadata.name}: {managed.problem}"))
         if managed.ours or (stage is Stage.GATED and looked_up.reserved_for(pod.metadata.uid)):

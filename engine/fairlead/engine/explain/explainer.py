@@ -105,7 +105,9 @@ class Explainer:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
         rule = "" if self._rules is None else self._rules.missing(result.rule, gang, units, ever=ever)
         known, short = len(self._node_snapshot.all), _decisive(levels)
-        evidence = messages.Evidence(result, unit, shortages.nearest, worst, known, nodes, refused, short, rule)
+        evidence = messages.Evidence(
+            result, unit, shortages.nearest, worst, shortages.scarcest, known, nodes, refused, short, rule
+        )
         return Reason(
             code=refined,
             message=messages.message_of(code, gang, units, evidence),

@@ -96,6 +96,7 @@ class Evidence:
     unit: PlacementUnit
     shortages: tuple[RequestShortage, ...]  # of each request its nearest alternative
     worst: RequestCounts | None
+    scarcest: RequestShortage | None
     known: int  # nodes
     ruled_out: Sequence[NodeShortage]  # those of them, by what the pod needs besides devices
     refused: Sequence[RefusedNode]  # that would take the pods, and that are not chosen for a while
@@ -152,16 +153,23 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
                 f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
             )
     request = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
+    scarcest, alike = found.scarcest, sum(other.shape is unit.shape for other in units)
     total = sum(other.shape.least for other in units if other.shape is unit.shape)
     if found.rule:
         missing = found.rule
     elif request is not None:
         nearest = f" (the nearest of {request.alternatives} alternatives)" if request.alternatives > 1 else ""
-        missing = f"request {request.request}{nearest} wants {request.wanted} on one node, the best node has {request.per_node_best} free"
+        what = f"{request.wanted} of {request.of}" if request.of else request.wanted
+        missing = f"request {request.request}{nearest} wants {what} on one node, the best node has {request.per_node_best} free"
         if len(units) > 1 and worst is not None and worst.free < total:
             missing += f"; in all {total} wanted, {free}, {total - worst.free} missing"
-    elif found.short is not None and (worst is None or worst.free >= total):
+    elif scarcest is not None and scarcest.free < (asked := scarcest.wanted * alike):
+        nodes = counted(scarcest.nodes, "node")
+        missing = f"of {scarcest.of} {asked} wanted, {scarcest.free} free on {nodes}, {asked - scarcest.free} missing"
+    elif found.short is not None and (scarcest is not None or worst is None or worst.free >= total):
         missing = str(found.short)
+    elif scarcest is not None:
+        missing = "of each class enough are free, but not together where the pods need them"
     elif worst is not None and worst.free < total:
         missing = f"{total} wanted, {free}, {total - worst.free} missing"
     else:

@@ -7,17 +7,16 @@ controller compares the annotations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 
-from fairlead.api import foreign, names, owners
+from fairlead.api import names, owners
 from fairlead.api.align import by_subgroup
 from fairlead.api.derived import JOB, workload_of
-from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
-from fairlead.api.intent import running_faults as intent_running_faults
-from fairlead.webhook.objects.fields import Json, map_at, strings_at
+from fairlead.api.intent import Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.webhook.objects.fields import Json, map_at
 from fairlead.webhook.objects.pods import (
     annotations_and_labels,
     controller_of,
@@ -108,79 +107,6 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts, without_devic
         *in_no_subgroup(pod, resolved, without_devices=without_devices),
     )
     return PodGang(intent=resolved, faults=faults, warnings=warnings)
-
-
-def changed(before: Json, after: Json) -> tuple[str, ...]:
-    """Our annotations, and the labels of queue and subgroup, that differ between two versions of an object's metadata."""
-    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    fixed = (*KEYS, names.SIZE_FROM)
-    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in fixed if old.get(key) != new.get(key)]
-    old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
-    kept = (names.QUEUE, names.SUBGROUP)
-    found += [f"metadata.labels[{key}]: {_change(old, new, key)}" for key in kept if old.get(key) != new.get(key)]
-    return tuple(found)
-
-
-def running_faults(before: Json, after: Json) -> tuple[str, ...]:
-    """What is wrong with annotations that a workload writes on its running pods, where they changed."""
-    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    changed_now = {key: new[key] for key in RUNNING_KEYS if key in new and new[key] != old.get(key)}
-    return intent_running_faults(changed_now) if changed_now else ()
-
-
-def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
-    """Other systems' annotations and labels that differ between two versions of a pod.
-
-    A value that was set cannot change. One that was not set may be added, as Volcano's controller does after a pod is created,
-    unless that changes the pod's gang, size or queue.
-    """
-    old, new = _intent_source(before), _intent_source(after)
-    found: list[str] = []
-    added: list[foreign.MetadataKey] = []
-    for word in foreign.METADATA_KEYS:
-        was, now = word.value(*old[:2]), word.value(*new[:2])
-        if was is not None and was != now:
-            found.append(f"{word.path}: {_cannot(now)}, {_stays(was)}")
-        elif was is None and now is not None:
-            added.append(word)
-    if added and not found:
-        found += _intent_changes(added, old, new)
-    return tuple(found)
-
-
-def _intent_changes(added: list[foreign.MetadataKey], old: IntentSource, new: IntentSource) -> Iterator[str]:
-    try:
-        before = read_intent(*old)
-    except IntentError:
-        return  # such a pod is never placed
-    try:
-        after = read_intent(*new)
-    except IntentError as error:
-        yield from error.faults
-        return
-    for what, was, now in (
-        ("gang", before.gang, after.gang),
-        ("gang size", before.size, after.size),
-        ("queue", before.queue, after.queue),
-        ("topology", before.topology, after.topology),
-        ("subgroup size", before.subgroup_size, after.subgroup_size),
-    ):
-        if was is not None and was != now:
-            where = " and ".join(word.path for word in added)
-            yield f"{where}: cannot be added: the pod's {what} would become {now!r}, {_stays(was)}"
-
-
-def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
-    return f"{_cannot(new.get(key))}, {_stays(old.get(key))}"
-
-
-def _cannot(new: str | None) -> str:
-    return "cannot be removed" if new is None else f"cannot become {new!r}"
-
-
-def _stays(old: object) -> str:
-    said = "is not there" if old is None else f"is {old!r}"
-    return f"it {said} since the pod was admitted; delete the pod and create it again"
 
 
 _ALIKE = {

@@ -133,22 +133,20 @@ def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 
 def _validate_update(review: Review, facts: Facts) -> Verdict:
-    """Of a stored pod only what only Fairlead writes is judged and, unless it ends already, the gate and what says gang and queue."""
+    """Of a stored pod only whether it may say from now on that it needs idle devices: of its other changes the policy on pods decides."""
     old, new = review.old or {}, review.object or {}
-    before, after, managed = map_at(old, "metadata"), map_at(new, "metadata"), gated(old)
-    it = Subject(kind=Kind.STORED_POD, review=review, pod=new)
-    refuse([it], facts)
+    before, after = map_at(old, "metadata"), map_at(new, "metadata")
     if after.get("deletionTimestamp") is not None:
         return UNTOUCHED
-    if not managed:
-        managed = strings_at(before, "annotations", "metadata").get(names.MEMBERS) == members.ALL
-    if not managed:
-        managed = surely_managed(pod_claims(review.namespace, map_at(new, "spec"), facts, recorded_sources(after)))
-    it = replace(it, kind=Kind.UPDATED_POD, managed=managed)
-    refuse([it], facts)
+    managed = (
+        gated(old)
+        or strings_at(before, "annotations", "metadata").get(names.MEMBERS) == members.ALL
+        or surely_managed(pod_claims(review.namespace, map_at(new, "spec"), facts, recorded_sources(after)))
+    )
     verdict = allow("managed" if managed else "unmanaged")
     if not managed or strings_at(before, "annotations", "metadata").get(names.KEEP_IDLE) == "true":
         return verdict
+    it = Subject(kind=Kind.UPDATED_POD, review=review, pod=new, managed=managed)
     return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [it], facts))
 
 

@@ -238,7 +238,6 @@ class Kind(Enum):
     MANAGED_POD = "pods with managed devices"
     MEMBER_POD = "members of gangs without managed devices"
     POD = "other pods"
-    STORED_POD = "stored pods"
     UPDATED_POD = "changed pods"
     EPHEMERAL = "ephemeral containers"
     NEW_TEMPLATES = "new pod templates"

@@ -75,6 +75,7 @@ def running_gang(
         checkpointed=gang.checkpointed,
         restart_s=context.restart_s,
         hold=record.hold,
+        pods=tuple(member.uid for member in holders) if context.not_evictable else (),
     )
 
 
@@ -143,6 +144,7 @@ def admitted_gang(
         size=max(1, gang.together),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
+        pods=tuple(sorted(admitted | {member.uid for member in gang.released})),
     )
 
 
