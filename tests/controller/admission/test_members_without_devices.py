@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.writes import GivenUpError
 from fairlead.kube import core, resources
 from fairlead.kube.informer import Change
 from tests.controller.conftest import NAMESPACE, Bench, Life
@@ -161,6 +163,27 @@ async def test_a_controller_killed_at_any_write_leaves_no_gang_started_in_part(b
             assert step > 6  # two claims made, two allocated, four pods released
             return
     raise AssertionError("the protocol has more writes than expected")
+
+
+async def test_no_worker_is_released_where_a_head_could_not_be(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, refused = Starts(bench), list[str]()
+    release = Writer.release_pod
+
+    async def refuse_once(self: Writer, pod: core.Pod, *args: Any, **more: Any) -> bool:
+        if "-head-" in pod.metadata.name and not refused and any("-head-" in each for each in released):
+            refused.append(pod.metadata.name)
+            raise GivenUpError("the apiserver refuses it")
+        released.append(pod.metadata.name)
+        return await release(self, pod, *args, **more)
+
+    released: list[str] = []
+    monkeypatch.setattr(Writer, "release_pod", refuse_once)
+    await bench.template("one")
+    async with bench.controller():
+        size = await jobs(bench, "train", 2, 2)
+        await bench.until(lambda: bool(refused), "the second head is refused")
+        await bench.until(lambda: len(of(bench, "train", "Running")) == size, "taken back, it starts whole", 60)
+    assert starts.violations == []
 
 
 async def test_a_head_that_ends_is_replaced_alone(bench: Bench) -> None:

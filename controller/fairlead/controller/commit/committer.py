@@ -48,7 +48,6 @@ class Committer(Part):
         """`annotations` are for the claims that it makes. Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}
         placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
-        placed.sort(key=lambda each: not each[0].without_devices)
         released = [
             member.pod for member, _ in placed if not self._caches.latest(member.pod).has_gate(names.ADMISSION_GATE)
         ]
