@@ -7,6 +7,11 @@
 {{- if and .Values.driver.enabled (not (has "gpu.fairlead.dev" .Values.managedDrivers)) -}}
 {{- fail "driver.enabled: the driver announces devices of gpu.fairlead.dev, which managedDrivers does not name: nobody would allocate them; add it, or set driver.enabled=false" -}}
 {{- end -}}
+{{- range .Values.sharedClaimDrivers -}}
+{{- if has . $.Values.managedDrivers -}}
+{{- fail (printf "sharedClaimDrivers: %s is in managedDrivers, too, and only Fairlead gives out its devices; take it out of one of them" .) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.deviceClasses.extendedResources -}}
 {{- if and .enabled $.Values.policies.allocationFence -}}
 {{- fail "deviceClasses.extendedResources: kube-scheduler answers such limits itself, and policies.allocationFence keeps it off these devices; leave it to the webhook, which turns limits into claims, or, where Fairlead's controller allocates nothing, set policies.allocationFence=false" -}}
@@ -122,6 +127,13 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
+{{- define "fairlead.driverArgs" -}}
+{{ include "fairlead.managedArgs" . }}
+{{- range .Values.sharedClaimDrivers }}
+- --shared-claim-driver={{ . }}
+{{- end }}
+{{- end -}}
+
 {{- define "fairlead.celList" -}}
 [{{ range $index, $each := . }}{{ if $index }}, {{ end }}'{{ $each }}'{{ end }}]
 {{- end -}}
@@ -213,14 +225,16 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
 {{- /*
-The match condition of what breaks one of a policy's rules (a YAML list of validations), and of nothing else. An apiserver converts
-the objects once for all match conditions, and three times more where they hold: what is allowed thus costs a quarter.
+The match condition of what breaks one of a policy's rules (`rules`, a YAML list of validations), and of nothing else; `where` holds of every
+such write, and is looked at first. An apiserver converts the objects once for all match conditions, and three times more where they hold:
+what is allowed thus costs a quarter. It evaluates each condition, whatever another one says, so this is one.
 */ -}}
 {{- define "fairlead.breaks" -}}
 {{- $rules := list -}}
-{{- range fromYamlArray . -}}{{- $rules = append $rules (printf "(%s)" (trim .expression)) -}}{{- end -}}
+{{- range fromYamlArray .rules -}}{{- $rules = append $rules (printf "(%s)" (trim .expression)) -}}{{- end -}}
 - name: breaks-a-rule
   expression: >-
+    ({{ trim .where | nindent 4 | trim }}) &&
     !({{ join " &&\n" $rules | nindent 4 | trim }})
 {{- end -}}
 

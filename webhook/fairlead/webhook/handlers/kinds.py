@@ -171,7 +171,7 @@ def _drivers(flavor: Flavor, facts: Facts) -> Iterator[str]:
     driver = flavor.spec.driver
     if driver is None:
         return
-    if driver not in facts.drivers:
+    if driver not in (*facts.drivers, *facts.shared_drivers):
         yield (
             f"spec.driver: {driver!r} is no driver that Fairlead manages ({', '.join(facts.drivers)}): its devices are not allocated, and "
             "the flavor counts nothing; add it to managedDrivers of the chart (--managed-driver), or write one of them"

@@ -256,7 +256,7 @@ def driver_faults(it: Subject, facts: Facts) -> Iterator[str]:
     metadata = map_at(it.review.object or {}, "metadata")
     if it.claim is None or names.POD_CLAIM_NAME in strings_at(metadata, "annotations", "metadata"):
         return
-    if (fault := others_fault(it.claim, facts.classes, facts.drivers)) is not None:
+    if (fault := others_fault(it.claim, facts.classes, facts.drivers, facts.shared_drivers)) is not None:
         yield f"{it.where}{fault}"
 
 
@@ -296,7 +296,7 @@ def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterat
             continue
         where = f"{path}[{index}].cel.expression"
         try:
-            cel.admit_selector(selector.cel.expression)
+            cel.admit_selector(selector.cel.expression, gated=True)  # the apiserver knows which gates it has
         except cel.CompileError as error:
             yield f"{where}: {error}"
 

@@ -94,7 +94,8 @@ def _relocation(
     for member in members:
         node = node_of(member)
         volumes = context.volumes_of(member) if member.pod.spec.volumes else ()
-        if node is None or volumes is None or not member.fully_reserved or member.terminating:
+        has_place = member.fully_reserved or member.without_devices
+        if node is None or volumes is None or not has_place or member.terminating:
             return None
         for each in member.claims:
             assert each.claim is not None, "it is reserved"
