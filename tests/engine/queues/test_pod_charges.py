@@ -10,6 +10,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from fairlead.controller.gangs.evictions.moved import Held, Spot, with_place
+from fairlead.engine.forecast.cluster import SimulatedCluster
+from fairlead.engine.plan.decide import Engine
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -157,6 +160,47 @@ def test_a_gang_takes_back_what_its_queue_deserves_on_nodes_with_labels():
     (eviction,) = plan.evictions
     assert eviction.kind == "Reclaim"
     assert world.pods[eviction.pods[0].uid][1] == "n0"
+
+
+def test_pods_count_by_the_labels_that_their_node_has_now():
+    world = world_of(resource("fast", "cpu", pool="fast"))
+    one = job("one")
+    world.carry_out(world.decide(one), [one])
+    waiting = job("next", created=1.0)
+    for pool, wanted in (("slow", 0), ("fast", 4)):
+        world.node_json["n0"]["metadata"]["labels"]["pool"] = pool
+        world.nodes.set_node(msgspec.convert(world.node_json["n0"], core.Node))
+        plan = world.decide(waiting)
+        (flavor,) = plan.flavors
+        assert (flavor.allocated, flavor.total) == (2 * wanted, 16 * wanted), "with what the gang that starts is given"
+
+
+def test_a_place_that_is_held_for_a_move_is_charged_for_its_pods():
+    """As for its devices: the gang cannot start there if others of the queue take the quota meanwhile."""
+    world = world_of(resource("cpu", "cpu"))
+    held_place = Held(("ml", "moved"), (Spot(node="n0", devices=(), requests=(("cpu", 4000), ("pods", 1000))),))
+    for uid, node, needs in held_place.pods:
+        world.nodes.set_needs(uid, node, needs)
+    world.running["ml/moved"] = with_place(None, held_place, "a")
+    assert held(world.decide(), "a") == 4
+
+
+def test_a_simulated_start_of_unseen_members_is_charged_and_undone():
+    """Members that join a gang whose pods the controller has not seen are no victims, and count."""
+    world = world_of(resource("cpu", "cpu"))
+    one = job("one")
+    world.carry_out(world.decide(one), [one])
+    running = world.running["ml/one"]
+    world.running["ml/one"] = replace(running, members=(), pods=(running.members[0].pod.uid,))
+    grown = replace(job("one", 2), size=1, placed_nodes=("n0",))
+    grown = replace(grown, members=grown.members[1:], claims=grown.claims[1:])
+    (admission,) = world.decide(grown).admissions
+    snapshot = world.snapshot()
+    cluster = SimulatedCluster(snapshot)
+    cluster.start(admission, grown, 0.0)
+    assert held(Engine().decide(replace(snapshot, running=cluster.sequence()), 0.0), "a") == 8
+    cluster.restore()
+    assert held(world.decide(), "a") == 4
 
 
 def test_without_such_flavors_no_pod_is_looked_at():
