@@ -106,12 +106,12 @@ def commands(page: str) -> list[Command]:
     return list(found)
 
 
-def job(name: str, *, members: int = 8, gpus: int = 2, seconds: int = 600, **annotations: str) -> str:
+def job(name: str, *, members: int = 8, gpus: int = 2, seconds: int = 600, topology: str = "") -> str:
     container = {
         "name": "worker", "image": "busybox:1.37", "command": ["sleep", str(seconds)],
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
     }  # fmt: skip
-    marks = {names.GANG: name, **{key.replace("_", "/"): value for key, value in annotations.items()}}
+    marks = {names.GANG: name} | ({names.TOPOLOGY: topology} if topology else {})
     template = {"metadata": {"annotations": marks}, "spec": {"restartPolicy": "Never", "containers": [container]}}
     spec = {"completionMode": "Indexed", "completions": members, "parallelism": members, "template": template}
     return yaml.safe_dump(
@@ -168,7 +168,7 @@ FILES: Mapping[str, str] = {
     "Is my manifest right?": WRONG,
     "A MIG device": pod("mig", "nvidia.com/mig-1g.10gb"),
     "I misspelt the queue": pod("lost", "nvidia.com/gpu", queue="visoin"),
-    "All pods of my gang in one rack": job("racked", members=2, gpus=1, **{"fairlead.dev_topology": "required:rack"}),
+    "All pods of my gang in one rack": job("racked", members=2, gpus=1, topology="required:rack"),
 }
 """What FILE is in each task."""
 
