@@ -75,8 +75,6 @@ WHOLE: Mapping[str, str] = {
     "fairlead hold": "fairlead hold queue vision && fairlead resume queue vision",
     "fairlead device drain": "fairlead device drain hgx-h100-b/gpu-0 --dry-run",
     "fairlead import --from kueue": "fairlead import --from kueue FILE",
-    "fairlead explain": "fairlead explain queue/vision",
-    "kubectl apply --server-side": "kubectl apply --server-side --force-conflicts -f examples/00-queues",
     "kubectl apply --server-side -k manifests/base": "kubectl apply --server-side --force-conflicts -k manifests/base",
 }
 """What a page names in passing, with what it takes: the sandbox applied the manifests as another manager."""
@@ -293,5 +291,6 @@ async def test_the_readme_and_the_first_tasks_run_on_the_demos_cluster_as_writte
             if each.text == "fairlead explain wide -n language":
                 await demo.view.gang("wide", "Waiting", namespace="language", timeout_s=60.0)
             await demo.run(each)
+    await demo.view.gang("racked", "Running", "Finished", namespace="language", timeout_s=60.0)
     assert demo.failed == [], "\n".join(demo.failed)
     assert len(demo.done) > 45
