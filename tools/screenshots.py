@@ -236,7 +236,7 @@ async def taken(running: Browser, address: str, picture: Picture) -> bytes:
         if answer is None or not answer.ok:
             raise SystemExit(f"{PAGES[picture.page]}: {answer and answer.status}")
         if picture.page == "what-if":
-            await page.get_by_label("Add nodes").fill(f"1x{NODES[0].name}")
+            await page.get_by_label("like").first.select_option(NODES[0].name)
             await page.get_by_role("button", name="Forecast").click()
             await page.locator("#answer").wait_for(timeout=ANSWER_MS)
         await page.evaluate("document.fonts.ready.then(() => true)")

@@ -150,7 +150,7 @@ def test_a_jobs_pods_are_judged_too() -> None:
 
 
 def test_the_examples_pass_the_ready_policies() -> None:
-    managed = [f"--managed-driver={each}" for each in (names.DRIVER, "dra.net")]
+    managed = [f"--managed-driver={each}" for each in (names.DRIVER, "dra.net", "dra.cpu")]
     status, out, err = run(ROOT / "examples", *managed, "--policies", str(ROOT / "manifests" / "policies"))
     assert (status, err) == (0, "")
     assert "0 verdicts refused" in out

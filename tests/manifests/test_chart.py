@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from fairlead.api import names
+from fairlead.sandbox.cpu_driver import CPUS
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import also_managing
 from fairlead.sandbox.network_driver import DRANET
@@ -82,14 +83,14 @@ def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the
         (container,) = found["Deployment", f"fairlead-{program}"]["spec"]["template"]["spec"]["containers"]
         assert [each for each in container["args"] if "--managed" in each] == ["--managed-driver=gpu.nvidia.com"]
     fence = found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"]["spec"]
-    assert "r.driver in ['gpu.nvidia.com']" in fence["matchConditions"][1]["expression"]
+    assert "r.driver in ['gpu.nvidia.com']" in fence["matchConditions"][0]["expression"]
     assert "gpu.fairlead.dev'])" not in str(fence), "no filter on another driver's devices"
 
 
-def test_the_sandbox_manages_a_second_driver_as_the_chart_does(template):
-    """The examples with NICs run on what `also_managing` makes of manifests: it is what an operator gets from the chart."""
-    found = by_name(template(values={"managedDrivers": [names.DRIVER, DRANET]}))
-    made = by_name(also_managing(template(values={}), DRANET))
+def test_the_sandbox_manages_more_drivers_as_the_chart_does(template):
+    """The examples with NICs and CPUs run on what `also_managing` makes of manifests: it is what an operator gets from the chart."""
+    found = by_name(template(values={"managedDrivers": [names.DRIVER, DRANET, CPUS]}))
+    made = by_name(also_managing(template(values={}), DRANET, CPUS))
     assert made == found
     assert made != by_name(template(values={}))
 

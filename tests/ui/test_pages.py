@@ -62,6 +62,12 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
         assert "<" not in page.text, f"{name}: markup is shown as text"
 
 
+async def test_no_page_shows_a_mark_of_its_live_elements():
+    """What a macro returns has lost them: they would be shown, and the elements not replaced one by one."""
+    for where, shown in every_page(await ui.facts(ui.a_cluster(6, waiting=4))).items():
+        assert "\N{REPLACEMENT CHARACTER}" not in shown.text, where
+
+
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():
     facts = await ui.facts(ui.empty())
     found = {name: check(shown.text).text for name, shown in every_page(facts).items()}
@@ -135,11 +141,14 @@ async def test_the_json_of_queues_gangs_and_a_gang_is_what_the_command_line_prin
     assert pages.one_gang(facts, "team-2", "wait-00002", json=True).text == json.dumps(explained, indent=2) + "\n"
 
 
-async def test_what_blocks_a_gang_stands_first_on_its_page():
+async def test_a_gangs_page_says_first_what_it_does_then_what_blocks_it_and_folds_the_rest():
     page = check(pages.one_gang(await ui.facts(ui.a_cluster(2)), "team-0", "wait-00000", json=False).text)
+    first = next(each.text for each in page.every("p") if each.attributes.get("id") == "summary")
+    assert first == "Waits 15m. Starts about 08:10:00 UTC (in 10m)."
     titles = [each.text for each in page.every("h2")]
     assert titles[:3] == ["What blocks it", "What would change it", "Devices it could use are held by"]
-    assert {"Pods", "Waited", "Forecast of its start"} <= set(titles)
+    assert [each.text for each in page.every("summary")] == ["In detail", "Why nothing is evicted for it"]
+    assert {"Pods", "Waited"} <= {each.text for each in page.every("dt")}
 
 
 async def test_a_node_says_which_gpus_it_has_and_how_many_are_free():

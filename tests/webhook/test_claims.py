@@ -82,6 +82,11 @@ def test_a_flavor_may_count_devices_of_a_shared_driver() -> None:
     assert not any("is no driver" in each for each in validate(flavor, shared_drivers=("nic.example.com",)).warnings)
 
 
+def test_a_function_behind_a_gate_is_left_to_the_apiserver() -> None:
+    """`includes` looks into lists of values (DRAListTypeAttributes, alpha): an apiserver without that gate refuses it by itself."""
+    assert validate(claim(request(names.GPU_CLASS, 'device.attributes["dra.cpu"].roots.includes("pci0")'))).allowed
+
+
 def test_the_alternatives_of_a_request_are_judged_too() -> None:
     sub = {"name": "big", "deviceClassName": names.GPU_CLASS, "selectors": [{"cel": {"expression": "1 +"}}]}
     verdict = validate(claim({"name": "gpu", "firstAvailable": [sub]}))

@@ -191,6 +191,7 @@ GANG: tuple[Fact, ...] = (
         of(
             explained="Waited",
             **read_by(age, made="age", status="waitSeconds", listed="waited_s"),
+            page_of_all="Waited",
         ),
         lambda seen: seen.phase in {"Waiting", "Gathering"},
     ),
@@ -200,7 +201,7 @@ GANG: tuple[Fact, ...] = (
             "devices made",
             status=("models", lambda said: held(said["held"])),
             listed=("models", held),
-            explained=("Models", lambda text: held(re.findall(r"\d+ × [^,;]+", text))),
+            **read_by(lambda text: held(re.findall(r"\d+ × [^,;]+", text)), explained="Models", page="held"),
         ),
         lambda seen: bool(seen.made["devices"]) and seen.phase in {"Running", "Admitted"},
     ),
@@ -448,6 +449,10 @@ def _same_documents(answers: Answers) -> Iterable[str]:
             yield f"{path} as JSON is not what {' '.join(words)} -o json prints: {answers.api(path)} {printed}"
         if words[0] == "explain":
             text, page = answers.cli(*words), answers.page(path)
-            for line in (printed["headline"], *(line for part in printed["parts"] for line in part["lines"])):
+            for line in (
+                printed["headline"],
+                printed["summary"],
+                *(line for part in printed["parts"] for line in part["lines"]),
+            ):
                 if line not in text or line.removeprefix("gang ") not in page:
                     yield f"{path} or {' '.join(words)} does not have the line {line!r}"

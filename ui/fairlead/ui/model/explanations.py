@@ -41,8 +41,8 @@ class Explanation:
     more: tuple[Explanation, ...] = field(default=())
 
 
-def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
-    """Explains a Gang object; `devices` says how busy those that it holds are."""
+def gang_explanation(raw: Raw, *, now: float, devices: str = "", aligned: Sequence[str] = ()) -> Explanation:
+    """Explains a Gang object; `devices` says how busy those that it holds are, `aligned` what they have in common."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
     place = f", {_ordinal(seen.position)} in line" if seen.position else ""
@@ -53,12 +53,13 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
         Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
+        Part(title="Aligned devices", lines=tuple(aligned)),
         Part(title="Waited", lines=(_waited(status, seen),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
         Part(title="Nodes for it", lines=_nodes(status, now=now)),
     ]
     if why:
-        holders = [_holder(each) for each in holders_of(raw)]
+        holders = [holder_text(each) for each in holders_of(raw)]
         parts += [
             Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
@@ -93,7 +94,7 @@ def holders_of(raw: Raw) -> list[Raw]:
     return [each for each in why.get("holders") or () if each.get("gang") != own]
 
 
-def _holder(holder: Raw) -> str:
+def holder_text(holder: Raw) -> str:
     if not holder.get("gang"):
         return f"claims outside any gang hold {holder['devices']}"
     return f"{gang_text(holder['gang'])} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"

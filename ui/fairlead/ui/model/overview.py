@@ -10,16 +10,21 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from fairlead.engine.types.reasons import Code
+from fairlead.history.prices import rounded
+from fairlead.kube import timestamps
 from fairlead.kube.containment import computed
 from fairlead.kube.resources import Raw
+from fairlead.ui.model import day as days
 from fairlead.ui.model.cluster import ClusterView, NodeView, State
+from fairlead.ui.model.day import Day
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.runs import Run, waiting
+from fairlead.ui.model.scope import Scope
 
 STARTS = 5
 OF_KIND_MAX = 5
@@ -58,18 +63,64 @@ class Gpus:
         return self.counts["drained"] + self.counts["broken"]
 
 
+class Longest(NamedTuple):
+    """Since when, in unix seconds, the gang waits that waits longest."""
+
+    gang: str
+    since: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """`gpus` None: the viewer may not see devices. `longest`: of the gangs that wait, the one that waits longest. `attention`: at most
-    `OF_KIND_MAX` of a kind, and how many there are in `found`.
-    """
+    """`gpus` None: the viewer may not see devices. `attention`: at most `OF_KIND_MAX` of a kind; how many there are is in `found`."""
 
     gpus: Gpus | None
     waiting: int
-    longest: Run | None
+    longest: Longest | None
     attention: tuple[Attention, ...]
     found: Mapping[Kind, int]
     starts: tuple[Run, ...]
+
+
+def as_json(found: Overview, day: Day, scope: Scope, *, at: float) -> dict[str, Any]:
+    """`day`: of the viewer, as `day_for` gives it."""
+    gpus = found.gpus
+    return {
+        "asOf": timestamps.seconds(at),
+        "gpus": None
+        if gpus is None
+        else {
+            "total": gpus.total,
+            "inUse": gpus.in_use,
+            "free": gpus.free,
+            "unavailable": gpus.unavailable,
+            "states": dict(gpus.counts),
+            "busyPercent": gpus.busy_percent,
+        },
+        "idleCostLastHour": {name: str(rounded(each)) for name, each in sorted(day.idle_cost_for(scope).items())},
+        "waiting": found.waiting,
+        "longestWait": None
+        if found.longest is None
+        else {"gang": found.longest.gang, "since": timestamps.seconds(found.longest.since)},
+        "attention": [asdict(each) for each in found.attention],
+        "attentionCounts": dict(found.found),
+        "starts": [
+            {
+                "gang": run.gang,
+                "queue": run.queue,
+                "p50": timestamps.seconds(run.end),
+                "p90": None if run.p90 is None else timestamps.seconds(run.p90),
+            }
+            for run in found.starts
+            if run.end is not None
+        ],
+        "day": days.as_json(day),
+    }
+
+
+def day_for(day: Day, scope: Scope) -> Day:
+    """What a viewer may see of the day: all devices, or what the idle ones of its namespaces cost."""
+    return day if scope.cluster and scope.namespaces is None else Day(idle_cost=day.idle_cost, missing=days.NOT_ALL)
 
 
 class _Gang(NamedTuple):
@@ -105,15 +156,23 @@ class OverviewMemory:
         return Overview(
             gpus=gpus,
             waiting=len(waits),
-            longest=min(waits, key=lambda run: (run.start, run.gang), default=None),
+            longest=min(
+                (Longest(run.gang, run.start) for run in waits), key=lambda each: (each.since, each.gang), default=None
+            ),
             attention=tuple(_first_of_each_kind(every)),
             found={kind: found[kind] for kind in KINDS if found[kind]},
-            starts=tuple(sorted((run for run in waits if run.end is not None), key=_start)[:STARTS]),
+            starts=tuple(_starts(waits, facts.at)),
         )
 
 
-def _start(run: Run) -> tuple[float, int, str]:
-    return run.end or 0.0, run.position or sys.maxsize, run.gang
+def _starts(waits: Iterable[Run], at: float) -> list[Run]:
+    """The next; a time that is over is now."""
+    due = [
+        replace(run, end=max(run.end, at), p90=None if run.p90 is None else max(run.p90, at))
+        for run in waits
+        if run.end is not None
+    ]
+    return sorted(due, key=lambda run: (run.end or at, run.position or sys.maxsize, run.gang))[:STARTS]
 
 
 def _first_of_each_kind(every: Iterable[Attention]) -> Iterable[Attention]:

@@ -28,7 +28,9 @@ _GOES: Mapping[str, str] = {
 def summary(raw: Raw, seen: Line, *, now: float) -> str:
     """`now`: unix seconds. "" for a gang whose phase is not known."""
     status = raw.get("status") or {}
-    conditions = {str(each.get("type")): each for each in status.get("conditions") or () if each.get("status") == "True"}
+    conditions = {
+        str(each.get("type")): each for each in status.get("conditions") or () if each.get("status") == "True"
+    }
     return " ".join(filter(None, (_now(status, seen, now=now), _next(status, conditions, seen, now=now))))
 
 

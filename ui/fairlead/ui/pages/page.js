@@ -1,4 +1,4 @@
-// What pages do better with scripts: times in the reader's own zone with how far away they are, and a button that copies a command.
+// What pages do better with scripts: times in the reader's own zone with how far away they are, a button that copies a command, and the key / for the search.
 (() => {
   const units = [["d", 86400], ["h", 3600], ["m", 60]];
   const age = seconds => {
@@ -11,9 +11,10 @@
     const near = Math.abs(away) < 1 ? "now" : away < 0 ? age(-away) + " ago" : "in " + age(away);
     return at.toLocaleString([], { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" }) + " (" + near + ")";
   };
+  const clock = at => at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   const tell = () => {
     for (const time of document.querySelectorAll("time[datetime]")) {
-      const text = shown(new Date(time.dateTime));
+      const text = (time.className === "clock" ? clock : shown)(new Date(time.dateTime));
       if (time.textContent !== text) {
         time.title = time.dateTime;
         time.textContent = text;
@@ -29,6 +30,12 @@
       code.after(button);
     }
   };
+  addEventListener("keydown", event => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    const field = document.querySelector("input[name=q]");
+    event.preventDefault();
+    if (field) field.focus(); else location.href = "/search";
+  });
   const all = () => { tell(); offer(); };
   all();
   setInterval(tell, 1000);

@@ -62,7 +62,7 @@ class WhatIf:
         json = asks_json(request)
         seen = await self._look(request)
         refused = self._refused(seen, json=json)
-        return respond(request, refused or self._shown(seen, Form.of(request.query), json=json), json=json)
+        return respond(request, refused or self._shown(seen, Form.of(request.query.items()), json=json), json=json)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
@@ -76,7 +76,7 @@ class WhatIf:
             return respond(request, pages.trouble(what, 415, json=json), json=json)
         form = Form()
         try:
-            form = Form.of(await sent_form(request))
+            form = Form.of((await sent_form(request)).items())
             found = await self._computing.answer(
                 form.question(*self._drivers), lambda: _gone(request), SHOWN_TO.get().name
             )

@@ -132,7 +132,9 @@ def _flavor_findings(
     policy: TenancyPolicy, allowed: list[str], found: tuple[DeviceModel, ...] | None, where: str, facts: Facts
 ) -> Iterator[Finding]:
     """Every device that the request may get must be of an allowed flavor."""
-    selectors = {name: facts.flavors[name].spec.selector for name in allowed if name in facts.flavors}
+    selectors = {
+        name: text for name in allowed if name in facts.flavors and (text := facts.flavors[name].spec.selector)
+    }
     if found is None:
         if facts.device_models:
             yield finding(
@@ -294,7 +296,7 @@ def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterat
             continue
         where = f"{path}[{index}].cel.expression"
         try:
-            cel.admit_selector(selector.cel.expression)
+            cel.admit_selector(selector.cel.expression, gated=True)  # the apiserver knows which gates it has
         except cel.CompileError as error:
             yield f"{where}: {error}"
 
