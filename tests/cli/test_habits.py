@@ -138,7 +138,9 @@ def test_ctrl_c_takes_that_line_away(server: Apiserver, environment: dict[str, s
 
 
 def test_into_a_pipe_nothing_is_said_of_it(server: Apiserver, environment: dict[str, str]) -> None:
-    threading.Timer(4.0, server.open.set).start()
+    threading.Thread(
+        target=lambda: server.asked.wait(60) and not threading.Event().wait(3.0) and server.open.set()
+    ).start()
     done = subprocess.run([*FAIRLEAD, "queues"], env=environment, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -24,12 +24,12 @@ Completer = Callable[[typer.Context], list[str]]
 
 
 def _of(kind: str, *, suffix: str = "") -> Completer:
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    def complete(ctx: typer.Context) -> list[str]:
         try:
             found = asyncio.run(asyncio.wait_for(_names(kind, ctx.params), ANSWER_S))
-        except Exception:
+        except Exception:  # whatever is wrong with the cluster: a shell is no place to say it
             return []
-        return [f"{name}{suffix}" for name in found if name.startswith(incomplete)]
+        return [f"{name}{suffix}" for name in found]
 
     return complete
 
