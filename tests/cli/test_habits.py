@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -138,9 +139,12 @@ def test_ctrl_c_takes_that_line_away(server: Apiserver, environment: dict[str, s
 
 
 def test_into_a_pipe_nothing_is_said_of_it(server: Apiserver, environment: dict[str, str]) -> None:
-    threading.Thread(
-        target=lambda: server.asked.wait(60) and not threading.Event().wait(3.0) and server.open.set()
-    ).start()
+    def answer_late() -> None:
+        server.asked.wait(60)
+        time.sleep(3.0)  # longer than a terminal would wait
+        server.open.set()
+
+    threading.Thread(target=answer_late, daemon=True).start()
     done = subprocess.run([*FAIRLEAD, "queues"], env=environment, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
 
