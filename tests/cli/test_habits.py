@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -108,8 +109,8 @@ def test_ctrl_c_is_quiet(server: Apiserver, environment: dict[str, str]) -> None
     assert asking.returncode == 130
 
 
-def seen(words: tuple[str, ...], environment: dict[str, str], server: Apiserver, *, until: bytes) -> str:
-    """What is on a terminal; the cluster answers once `until` was seen there."""
+def seen(words: tuple[str, ...], environment: dict[str, str], act: Callable[[subprocess.Popen[bytes]], None]) -> str:
+    """What is on a terminal; `act` is called while the line of progress is there."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([*FAIRLEAD, *words], env=environment, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
@@ -117,8 +118,8 @@ def seen(words: tuple[str, ...], environment: dict[str, str], server: Apiserver,
         with suppress(OSError):  # that is how a terminal ends
             while part := os.read(ours, 65536):
                 found += part
-                if until in found:
-                    server.open.set()
+                if "…".encode() in found:
+                    act(process)
         process.wait(60)
     os.close(ours)
     return found.decode()
@@ -127,14 +128,23 @@ def seen(words: tuple[str, ...], environment: dict[str, str], server: Apiserver,
 def test_what_takes_long_says_so_on_a_terminal_and_its_line_goes(
     server: Apiserver, environment: dict[str, str]
 ) -> None:
-    text = seen(("queues",), environment, server, until="…".encode())
+    text = seen(("queues",), environment, lambda _: server.open.set())
     said, _, rest = text.partition("QUEUE")
     assert re.fullmatch(r"(\r\x1b\[Kqueues: [23] s …)+\r\x1b\[K(\x1b\[1m)?", said), repr(said)
     assert "\x1b[K" not in rest
 
 
+def test_ctrl_c_takes_that_line_away(server: Apiserver, environment: dict[str, str]) -> None:
+    assert seen(("queues",), environment, lambda process: process.send_signal(signal.SIGINT)).endswith("…\r\x1b[K")
+
+
 def test_into_a_pipe_nothing_is_said_of_it(server: Apiserver, environment: dict[str, str]) -> None:
-    threading.Timer(4.0, server.open.set).start()
+    def answer_late() -> None:
+        server.asked.wait(60)
+        time.sleep(3.0)  # longer than a terminal would wait
+        server.open.set()
+
+    threading.Thread(target=answer_late, daemon=True).start()
     done = subprocess.run([*FAIRLEAD, "queues"], env=environment, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -181,14 +182,25 @@ class Watching:
         return self._process.returncode, said
 
 
+STARTED: list[asyncio.subprocess.Process] = []
+
+
+@pytest.fixture(autouse=True)
+def no_watch_is_left() -> Iterator[None]:
+    yield
+    while STARTED:
+        with suppress(ProcessLookupError):
+            STARTED.pop().kill()
+
+
 async def watch(made: Cluster, *words: str, user: str = "admin") -> Watching:
     environment = {**os.environ, "KUBECONFIG": str(made.kubeconfig(user))}
     pipe = asyncio.subprocess.PIPE
-    return Watching(
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "fairlead", *words, "-w", env=environment, stdout=pipe, stderr=pipe
-        )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlead", *words, "-w", env=environment, stdout=pipe, stderr=pipe
     )
+    STARTED.append(process)
+    return Watching(process)
 
 
 @on_a_cluster

@@ -19,16 +19,17 @@ from fairlead.cli import contexts
 ANSWER_S = 3.0
 NO_FILES: Final = ":4"
 """That no names of files are offered."""
-Completer = Callable[[typer.Context, str], list[str]]
+Completer = Callable[[typer.Context], list[str]]
+"""All candidates; typer leaves out those that do not begin with what is written."""
 
 
 def _of(kind: str, *, suffix: str = "") -> Completer:
-    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    def complete(ctx: typer.Context) -> list[str]:
         try:
             found = asyncio.run(asyncio.wait_for(_names(kind, ctx.params), ANSWER_S))
-        except Exception:
+        except Exception:  # whatever is wrong with the cluster: a shell is no place to say it
             return []
-        return [f"{name}{suffix}" for name in found if name.startswith(incomplete)]
+        return [f"{name}{suffix}" for name in found]
 
     return complete
 
@@ -54,15 +55,11 @@ gpus = _of("NODES", suffix="/")
 
 def explained(ctx: typer.Context, incomplete: str) -> list[str]:
     """gang/NAME and queue/NAME; without a slash the names of gangs."""
-    kind, slash, name = incomplete.partition("/")
-    found = queues(ctx, name) if kind == "queue" else gangs(ctx, name if slash else incomplete)
+    kind, slash, _ = incomplete.partition("/")
+    found = queues(ctx) if kind == "queue" else gangs(ctx)
     return [f"{kind}/{each}" for each in found] if slash else found
 
 
-def of_contexts(ctx: typer.Context, incomplete: str) -> list[str]:
+def of_contexts(ctx: typer.Context) -> list[str]:
     kubeconfig = ctx.params.get("kubeconfig")
-    return sorted(
-        str(name)
-        for name in contexts.read(Path(kubeconfig) if kubeconfig else None)
-        if str(name).startswith(incomplete)
-    )
+    return sorted(map(str, contexts.read(Path(kubeconfig) if kubeconfig else None)))
