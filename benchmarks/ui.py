@@ -53,7 +53,8 @@ def figures() -> list[dict[str, Any]]:
 def _pages(facts: Facts) -> list[tuple[str, Callable[[], Shown], float | None]]:
     kept = pages.Kept.new()
     return [
-        (f"cluster-{NODES}x{ui.GPUS}", lambda: pages.cluster(facts, {}, json=False, kept=kept), 200.0),
+        ("overview", lambda: pages.overview(facts, json=False, kept=kept), None),
+        (f"map-{NODES}x{ui.GPUS}", lambda: pages.map_(facts, {}, json=False, kept=kept), 200.0),
         ("queues", lambda: pages.queue_tree(facts, {}, json=False), None),
         (f"gangs-{WAITING}", lambda: pages.gangs(facts, {"page": "50"}, json=False), None),
         ("gang", lambda: pages.one_gang(facts, "team-0", "wait-00000", json=False), None),

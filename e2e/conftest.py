@@ -65,7 +65,7 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             yield found
             return
     options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
-    async with installed_for(options, driver, with_nics=True) as cluster, Observer(cluster.admin).running() as observer:
+    async with installed_for(options, driver, with_more=True) as cluster, Observer(cluster.admin).running() as observer:
         found = Site(cluster.admin, observer, requests, driver)
         await found.apply("00-queues")
         yield found

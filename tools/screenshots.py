@@ -60,8 +60,9 @@ class Picture(NamedTuple):
 
 
 PAGES: Final = {
-    "cluster": "/",
-    "node": "/?node=hgx-h100-a",
+    "overview": "/",
+    "map": "/map",
+    "node": "/map?node=hgx-h100-a",
     "queues": "/queues",
     "gangs": "/gangs",
     "gang": f"/gangs/language/{WAITS}",
@@ -72,7 +73,7 @@ PAGES: Final = {
 }
 DOCS: Final = (
     Picture("node", 1280, dark=False, file="cluster.png"),
-    Picture("cluster", 390, dark=True, file="cluster-phone-dark.png"),
+    Picture("map", 390, dark=True, file="cluster-phone-dark.png"),
     Picture("queues", 1280, dark=False, file="queues.png"),
     Picture("gangs", 1280, dark=False, file="gangs.png"),
     Picture("gangs", 768, dark=True, file="gangs-tablet-dark.png"),
@@ -235,7 +236,7 @@ async def taken(running: Browser, address: str, picture: Picture) -> bytes:
         if answer is None or not answer.ok:
             raise SystemExit(f"{PAGES[picture.page]}: {answer and answer.status}")
         if picture.page == "what-if":
-            await page.get_by_label("Add nodes").fill(f"1x{NODES[0].name}")
+            await page.get_by_label("like").first.select_option(NODES[0].name)
             await page.get_by_role("button", name="Forecast").click()
             await page.locator("#answer").wait_for(timeout=ANSWER_MS)
         await page.evaluate("document.fonts.ready.then(() => true)")

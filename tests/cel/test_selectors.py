@@ -123,6 +123,7 @@ def test_a_function_behind_a_gate_is_understood_but_not_admitted() -> None:
     compile_selector(text)
     with pytest.raises(CompileError, match="undeclared reference to 'includes'"):
         admit_selector(text)
+    admit_selector(text, gated=True)
 
 
 @pytest.mark.parametrize(

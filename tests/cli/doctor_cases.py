@@ -83,6 +83,9 @@ DRANET = {
 }
 MIXED = health.claim("both-gpu")
 MIXED["spec"]["devices"]["requests"].append({"name": "nic", "exactly": {"deviceClassName": "dranet.net", "count": 1}})
+NICS = health.claim("nics", allocated_by="kube-scheduler", device="nic-0")
+NICS["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "dranet.net"
+NICS["status"]["allocation"]["devices"]["results"][0]["driver"] = "dra.net"
 TAINTS = [{"key": "gpu.fairlead.dev/xid", "value": "79", "effect": "NoExecute"}]
 RIGHTS = dict.fromkeys(reading.RIGHTS, True) | {"update resourceclaims/binding": False}
 REFUSED = 'failed calling webhook "pods.fairlead.dev": connection refused'
@@ -183,6 +186,10 @@ CASES = {
     ),
     "a_template_of_two_drivers_of_which_one_is_not_managed": Case(
         "MixedDrivers", SOME, "add dra.net to managedDrivers of the chart", {f"{CLASSES} {ADD}": DRANET, f"{TEMPLATES} {ADD}": health.template_of(MIXED, "both")}
+    ),
+    "a_claim_of_a_shared_driver_alone": Case(
+        "SharedDriverAlone", SOME, "allocated for dra.net alone: team/nics", {f"{CLAIMS} {ADD}": NICS},
+        {"shared_drivers": ("dra.net",)},
     ),
     "a_device_plugin_beside_us": Case(
         "TwoDriversOnANode", SOME, "device plugin (nvidia.com/gpu): nodes node-0", {"nodes 0 status allocatable nvidia.com/gpu": "8"}

@@ -150,7 +150,7 @@ def test_a_jobs_pods_are_judged_too() -> None:
 
 
 def test_the_examples_pass_the_ready_policies() -> None:
-    managed = [f"--managed-driver={each}" for each in (names.DRIVER, "dra.net")]
+    managed = [f"--managed-driver={each}" for each in (names.DRIVER, "dra.net", "dra.cpu")]
     status, out, err = run(ROOT / "examples", *managed, "--policies", str(ROOT / "manifests" / "policies"))
     assert (status, err) == (0, "")
     assert "0 verdicts refused" in out
@@ -161,6 +161,8 @@ def test_a_template_for_devices_of_two_drivers_is_refused_where_one_is_not_manag
     assert status == 1
     assert "ResourceClaimTemplate vision/gpu-and-nic: spec.spec.devices.requests[1]: DeviceClass dranet.net" in out
     assert "add dra.net to managedDrivers of the chart (--managed-driver)" in out
+    status, out, _ = run(ROOT / "examples" / "23-gpu-and-nic", "--shared-claim-driver=dra.net")
+    assert (status, "0 verdicts refused" in out) == (0, True)
 
 
 @pytest.mark.parametrize("text", ["a: [", "- 1", "3"])

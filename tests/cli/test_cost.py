@@ -71,7 +71,7 @@ def test_a_bill_has_a_line_per_queue_what_no_claim_held_and_where_all_time_went(
     assert lines["ml"] == "10.0 8.0 2.0 0.0 0.0 0.0 40 % 34.00 EUR 13.00 EUR 34.00 EUR"
     assert lines["web"] == "24.0 23.0 0.0 1.0 0.0 24.0 84.00 EUR 84.00 EUR 84.00 EUR"
     assert lines["(free)"] == "14.0 50.00 EUR 50.00 EUR"
-    assert lines["TOTAL"].startswith("48.0") and lines["TOTAL"].endswith("168.00 EUR")
+    assert lines["TOTAL"].startswith("48.0") and lines["TOTAL"].endswith("168.00 EUR 97.00 EUR 118.00 EUR 50.00 EUR")
     assert "is 100.0 %: used 64.6, idle 4.2, starting 2.1, free 29.1." in found.stdout
 
 
@@ -79,7 +79,9 @@ def test_a_line_of_the_bill_is_traced_to_its_claims(cost) -> None:
     found = cost("--by", "gang,claim,day", "--where", "queue=ml", "-o", "json")
     (line,) = json.loads(found.stdout)["lines"]
     assert line["keys"] == {"namespace": "vision", "gang": "train", "claim": "a", "day": "2026-11-01"}
-    assert line["cost"] == {"EUR": {"allocated": "34", "utilised": "13", "idle": "8", "lost": "0", "charged": "34"}}
+    assert line["cost"] == {
+        "EUR": {"allocated": "34", "utilised": "13", "idle": "8", "lost": "0", "charged": "34", "uncharged": "0"}
+    }
 
 
 def test_the_examples_of_the_documentation_are_what_is_printed(cost) -> None:
@@ -105,8 +107,10 @@ def test_names_cannot_move_the_cursor(cost) -> None:
 
 def test_focus_sums_to_the_json(cost) -> None:
     rows = list(csv.DictReader(io.StringIO(cost("-o", "focus", "--billing-account", "c1").stdout)))
-    total = json.loads(cost("-o", "json").stdout)["total"]["charged"]["EUR"]
-    assert sum(float(row["BilledCost"]) for row in rows) == float(total) == 168
+    total = json.loads(cost("-o", "json").stdout)["total"]
+    assert (total["charged"], total["uncharged"]) == ({"EUR": "118"}, {"EUR": "50"})
+    for billed, to in ((118, {"holder", "queue"}), (50, {"none"})):
+        assert sum(float(row["BilledCost"]) for row in rows if row["x_ChargedTo"] in to) == billed
     assert {row["BillingAccountId"] for row in rows} == {"c1"}
 
 

@@ -17,8 +17,9 @@ from fairlead.cli.health.doctor import admission, devices, diagnosis, programs, 
 from fairlead.cli.health.doctor.diagnosis import diagnose, gaps
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.seen import Listed, Seen
+from fairlead.kube.resources import Raw
 from tests.support import health
-from tests.support.health import DROP, NOW
+from tests.support.health import DROP, NODES, NOW
 
 from .doctor_cases import ALL, CASES, CLAIMS, NOTE, TEMPLATES
 
@@ -115,6 +116,41 @@ def test_of_a_claim_of_two_drivers_what_is_allocated_or_wholly_managed_is_no_cau
     allocated["spec"] = lists[CLAIMS][-1]["spec"]
     lists = health.changed(lists, {f"{CLAIMS} both-gpu": allocated, f"{TEMPLATES} both": DROP})
     assert diagnose(health.seen(lists)) == []
+
+
+def _with_nic(name: str, device: str, *, gpu: str = "", **more: Any) -> Raw:
+    """A claim with a NIC, and with that GPU beside it."""
+    made = health.claim(name, allocated_by="fairlead-controller" if gpu else "kube-scheduler", device=gpu)
+    results = made["status"]["allocation"]["devices"]["results"]
+    nic = {"request": "nic", "driver": "dra.net", "pool": NODES[0], "device": device, **more}
+    made["status"]["allocation"]["devices"]["results"] = [*(results if gpu else ()), nic]
+    made["spec"]["devices"]["requests"] = []
+    return made
+
+
+def test_a_driver_that_is_shared_in_claims_is_no_cause_beside_managed_devices() -> None:
+    """Nor for claims that are still to be allocated, nor for a device that others may see (admin access) or use, too (a share)."""
+    lists = health.changed(health.healthy(), CASES["a_claim_of_two_drivers_of_which_one_is_not_managed"].change)
+    lists[CLAIMS] += [
+        _with_nic("a", "nic-0", gpu="gpu-1"),
+        _with_nic("b", "nic-1", gpu="gpu-2"),
+        _with_nic("watches", "nic-0", adminAccess=True),
+        _with_nic("shares", "nic-2", gpu="gpu-3", shareID="1"),
+        _with_nic("shares-too", "nic-2", gpu="gpu-4", shareID="2"),
+    ]
+    assert diagnose(health.seen(lists, shared_drivers=("dra.net",))) == []
+    assert "MixedDrivers" in {each.code for each in diagnose(health.seen(lists))}
+
+
+@pytest.mark.parametrize("second", ["", "gpu-2"])
+def test_a_device_of_a_shared_driver_in_two_claims_is_named_with_both(second: str) -> None:
+    lists = health.healthy()
+    lists[CLAIMS] += [_with_nic("a", "nic-0", gpu="gpu-1"), _with_nic("b", "nic-0", gpu=second)]
+    (found,) = diagnose(health.seen(lists, shared_drivers=("dra.net",)))
+    assert found.code == "SharedDriverAlone"
+    assert found.evidence[0] == f"dra.net/{NODES[0]}/nic-0 is in team/a, team/b"
+    assert "delete the pods of one" in found.next_step
+    assert ("allocated for dra.net alone: team/b" in found.evidence) == (not second)
 
 
 # -- odd objects ---------------------------------------------------------------------------------------------------------

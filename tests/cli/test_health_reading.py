@@ -146,6 +146,21 @@ async def test_managed_drivers_are_those_that_the_controller_was_started_with(
     assert (await reading.read(Reader(client), [DEPLOYMENTS], drivers=["mine"])).drivers == ("mine",)
 
 
+async def test_drivers_shared_in_claims_are_those_that_the_controller_was_started_with() -> None:
+    class Lists(Answering):
+        async def list(self, resource: Any, *_: Any, each: Callable[[Raw], None], **__: Any) -> None:
+            for found in health.healthy()[str(resource)]:
+                if found["metadata"]["name"] == names.CONTROLLER_ACCOUNT:
+                    args = found["spec"]["template"]["spec"]["containers"][0]["args"]
+                    args.append("--shared-claim-driver=dra.net")
+                each(found)
+
+    client: Any = Lists({"/version": {}})
+    found = await reading.read(Reader(client), [DEPLOYMENTS])
+    assert (found.drivers, found.shared_drivers) == ((names.DRIVER,), ("dra.net",))
+    assert (await reading.read(Reader(client), [DEPLOYMENTS], shared_drivers=["mine"])).shared_drivers == ("mine",)
+
+
 async def test_a_namespace_that_the_webhook_leaves_out_tells_nothing() -> None:
     client: Any = Refusing(errors.Forbidden("no", status=403))
     found = await reading.read(Reader(client), (), try_webhook=names.NAMESPACE)

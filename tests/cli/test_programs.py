@@ -140,6 +140,10 @@ PROGRAMS = {"webhook": WebhookOptions, "controller": ControllerOptions}
         (["driver", "--node-name=n", "--idle-levels=2.5,50"], "idle_levels", (2.5, 50.0)),
         (["driver", "--node-name=n", "--idle-levels="], "idle_levels", ()),
         (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),
+        *[
+            ([program, "--shared-claim-driver=a", "--shared-claim-driver=b"], "shared_claim_drivers", ("a", "b"))
+            for program in ("webhook", "controller")
+        ],
         (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
         (["controller", "--no-forecast"], "forecast", False),
         (["controller", "--record=/r"], "record", Path("/r")),

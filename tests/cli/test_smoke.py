@@ -15,7 +15,7 @@ from fairlead.cli.gpus import smoke_objects
 from fairlead.cli.gpus.smoke import Smoke, SmokeTest
 from fairlead.cli.gpus.smoke_objects import verdict
 from fairlead.cli.node import Fault
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from fairlead.kube.resources import PODS, QUEUES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
 from tests.support.commands import invoke
@@ -128,6 +128,17 @@ async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left_and_a_no
         assert together.exit_code == 0, together.output
         assert f"{len(tested)} GPUs" in together.stdout
         await until(lambda: _none(view), what="pods and claims are removed")
+
+
+async def test_why_its_pods_wait_is_told_while_they_do_and_again_when_the_time_is_up() -> None:
+    async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
+        await client.create(QUEUES, {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}})
+        done = await call(made, "smoke", "a", "--queue", "nowhere", "--timeout", "8")
+        assert done.exit_code == 1, done.output
+        told = [each for each in done.stderr.splitlines() if " waits: " in each]
+        assert len(told) == 1, done.stderr  # once for all devices
+        assert "waits: UnknownQueue: " in told[0] and "nowhere" in told[0]
+        assert done.stdout.count("not finished within 8 s: UnknownQueue: ") >= 2
 
 
 async def test_a_device_that_is_tainted_while_its_pod_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

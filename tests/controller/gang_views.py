@@ -85,6 +85,7 @@ class Objects:
     jobs: list[batch.Job] = field(default_factory=list)
     groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
     volumes: dict[str, VolumeNeeds] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)  # of the namespace

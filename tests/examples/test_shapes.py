@@ -156,7 +156,7 @@ def test_the_docs_list_every_example_once() -> None:
     folders = sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
     listed = re.findall(r"^\| \[([0-9]{2}-[a-z0-9-]+)\]", (ROOT / "docs" / "examples.md").read_text(), re.MULTILINE)
     assert listed == folders
-    assert [folder[:2] for folder in folders] == [f"{number:02}" for number in range(25)]
+    assert len({folder[:2] for folder in folders}) == len(folders), "each has a number of its own"
 
 
 def test_each_readme_names_the_versions_of_its_systems() -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from fairlead.api import names
+from fairlead.sandbox.cpu_driver import CPUS
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import also_managing
 from fairlead.sandbox.network_driver import DRANET
@@ -59,6 +60,8 @@ def test_the_chart_lints_without_a_warning(helm):
         ({"driver": {"pools": [{"name": "a", "backend": "nvml"}] * 2}}, 'two pools are called "a"'),
         ({"managedDrivers": ["gpu.nvidia.com"]}, "nobody would allocate them; add it, or set driver.enabled=false"),
         ({"claimControllers": ["o'brien"]}, "does not match pattern"),
+        ({"sharedClaimDrivers": ["Dra.Net"]}, "does not match pattern"),
+        ({"sharedClaimDrivers": [names.DRIVER]}, "gpu.fairlead.dev is in managedDrivers, too"),
         (
             {"ui": {"enabled": True, "login": "proxy"}},
             "whoever can reach the pages could be anybody; set ui.proxy.secret",
@@ -84,12 +87,20 @@ def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the
     assert "gpu.fairlead.dev'])" not in str(fence), "no filter on another driver's devices"
 
 
-def test_the_sandbox_manages_a_second_driver_as_the_chart_does(template):
-    """The examples with NICs run on what `also_managing` makes of manifests: it is what an operator gets from the chart."""
-    found = by_name(template(values={"managedDrivers": [names.DRIVER, DRANET]}))
-    made = by_name(also_managing(template(values={}), DRANET))
+def test_the_sandbox_manages_more_drivers_as_the_chart_does(template):
+    """The examples with NICs and CPUs run on what `also_managing` makes of manifests: it is what an operator gets from the chart."""
+    found = by_name(template(values={"managedDrivers": [names.DRIVER, DRANET, CPUS]}))
+    made = by_name(also_managing(template(values={}), DRANET, CPUS))
     assert made == found
     assert made != by_name(template(values={}))
+
+
+def test_a_shared_driver_is_told_to_the_programs_that_judge_claims_and_is_outside_the_fence(template):
+    found = by_name(template(values={"sharedClaimDrivers": [DRANET], "ui": {"enabled": True, "login": "token"}}))
+    for program in ("controller", "webhook", "ui"):
+        (container,) = found["Deployment", f"fairlead-{program}"]["spec"]["template"]["spec"]["containers"]
+        assert f"--shared-claim-driver={DRANET}" in container["args"]
+    assert DRANET not in str(found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"])
 
 
 def test_another_namespace_is_refused(refusal):
@@ -144,4 +155,4 @@ def test_an_uninstall_asks_first(template):
     hooks = [each for each in template(hooks=True) if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
     assert {each["kind"] for each in hooks} == {"Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
     (job,) = (each for each in hooks if each["kind"] == "Job")
-    assert container(job)["args"][0] == "drain"
+    assert container(job)["args"][0] == "prepare-uninstall"

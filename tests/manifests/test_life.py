@@ -18,7 +18,7 @@ import pytest
 from fairlead.api import names
 from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
-from fairlead.cli.programs.uninstall import Draining, said
+from fairlead.cli.programs.uninstall import Preparation, said
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -164,16 +164,16 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         # -- uninstall: it stops while a device is held, and leaves nothing behind
         async with Client.connect(ran_as_a_hook(site, template)) as hook:
             with pytest.raises(errors.Forbidden):
-                await Draining(hook, [names.DRIVER]).look()
+                await Preparation(hook, [names.DRIVER]).look()
             hooks = [e for e in template(hooks=True) if "helm.sh/hook" in (e["metadata"].get("annotations") or {})]
             await site.apply([each for each in hooks if each["kind"] != "Job"])
-            held = await Draining(hook, [names.DRIVER]).look()
+            held = await Preparation(hook, [names.DRIVER]).look()
         assert held.claims.keys() == {f"default/{name}" for name in claims}
         following = asyncio.create_task(controllers_follow_their_deployment(site))
-        drain = Draining(site.admin, [names.DRIVER])
-        await drain.evict(30.0)
+        preparation = Preparation(site.admin, [names.DRIVER])
+        await preparation.evict(30.0)
         await following
-        held = await drain.look()
+        held = await preparation.look()
         assert held.claims == {}
         assert len(held.gated) == 2, "the Job made its pods anew; they wait behind the gate"
         assert "wait behind fairlead.dev/admission" in said(held)[1]

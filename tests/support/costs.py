@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 from hypothesis import strategies as st
 
 from fairlead.api.flavor import Flavor
-from fairlead.history.cost.bill import Asked, Bill, make
+from fairlead.history.cost.bill import Asked, Bill, Line, make
+from fairlead.history.cost.usage import add_money
 from fairlead.history.cost.window import Known, Window
 from fairlead.history.ledger.entries import BUCKETS, HELD, Bucket, Interval
 from fairlead.history.prices import PriceBook
@@ -41,6 +43,19 @@ def at(hour: float) -> int:
 
 def bill(intervals: Iterable[Interval], asked: Asked, since: int = D1, until: int = D1 + DAY_US) -> Bill:
     return make(Ledger(list(intervals)), BOOK, asked, Known(Window(since, until)))
+
+
+def accounted(line: Line) -> dict[str, Fraction]:
+    """What a line costs: charged, or nobody is charged for it."""
+    assert not (line.charged and line.uncharged), line
+    return {**line.charged, **line.uncharged}
+
+
+def price_of(found: Bill) -> dict[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for line in found.lines:
+        add_money(total, accounted(line))
+    return total
 
 
 TRAIN, SERVE = allocation("a", queue="ml", gang="train"), allocation("b", queue="web", gang="serve", namespace="shop")

@@ -22,6 +22,7 @@ from fairlead.history.ledger.entries import (
     Measure,
     Sampled,
     Span,
+    Stretch,
     Sum,
     Unit,
     UnitDay,
@@ -119,6 +120,23 @@ class Ledger:
                 lost=any(part.lost for part in parts),
                 device=parts[-1].device,
             )
+
+    def stretches(self, namespace: str, gang: str, since_us: int, until_us: int, most: int) -> list[Stretch]:
+        own = [
+            Stretch(
+                each.node,
+                each.device,
+                each.bucket,
+                max(since_us, each.start_us),
+                min(until_us, each.end_us or 0),
+                *part[1:],
+            )
+            for each in sorted(self.intervals, key=lambda interval: interval.start_us)
+            if each.allocation is not None
+            and (each.allocation.namespace, each.allocation.gang) == (namespace, gang)
+            and (part := _part(each, since_us, until_us)) is not None
+        ]
+        return own[-most:]
 
     def waits(self, since_us: int, until_us: int) -> list[Wait]:
         return [wait for wait in self._waits if since_us <= wait.admitted_us < until_us]

@@ -28,7 +28,8 @@ AUDIENCE = "fairlead-ui"
 WITH_QUEUES = {("alice", "queues", "")}
 PATHS = [  # every page, and those of another tenant's gang and queue
     "/",
-    "/?node=node-001",
+    "/map",
+    "/map?node=node-001",
     "/queues",
     "/queues/queue-1",
     "/gangs",

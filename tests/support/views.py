@@ -133,16 +133,19 @@ class Answers:
                 found = pages.queue_tree(of, {}, json=json)
             case ["queues", name]:
                 found = pages.one_queue(of, of, Past(), name, "24h", json=json)
+            case ["map"]:
+                found = pages.map_(of, {}, json=json)
             case _:
-                found = pages.cluster(of, {}, json=json)
+                found = pages.overview(of, json=json)
         assert found.status == 200, (path, found.text)
         return found.marked if json else found.text
 
 
 def plain(marked: str) -> str:
-    """The text of HTML, without what is drawn."""
+    """The text of HTML, without what is drawn, and without badges, which say again what stands elsewhere."""
+    marked = re.sub(r'<span class="badge">.*?</span>', "", marked)
     text = re.sub(r"<(script|style|svg).*?</\1>", " ", marked, flags=re.DOTALL)
-    text = re.sub(r"</?(?:a|b|bdi|code)\b[^>]*>", "", text)
+    text = re.sub(r"</?(?:a|b|bdi|code|time)\b[^>]*>", "", text)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text))).strip()
 
 

@@ -137,9 +137,9 @@ async def test_each_tenant_sees_its_own_and_what_everybody_may_with_the_rights_o
         for own, other in (("red", "blue"), ("blue", "red")):
             status, cookie = await log_in(site, await token(made, own))
             assert status == 303
-            for path in ("/", "/gangs", f"/gangs/{own}/gang-of-{own}", "/queues", "/time"):
+            for path in ("/", "/map", "/gangs", f"/gangs/{own}/gang-of-{own}", "/queues", "/time"):
                 status, text = await site.get(path, Cookie=f"{COOKIE}={cookie}")
-                assert status == (403 if path == "/" else 200), (path, text)
+                assert status == (403 if path == "/map" else 200), (path, text)
                 assert f"gang-of-{other}" not in text
             assert f"gang-of-{own}" in (await site.get("/gangs", Cookie=f"{COOKIE}={cookie}"))[1]
             status, text = await site.get(

@@ -6,7 +6,7 @@ from fairlead.api.drivers import AMD, EXAMPLE, INTEL, NVIDIA
 from fairlead.api.repair import DRAIN_TAINT, TAINT
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.ui.model.cluster import Memory, cluster
-from fairlead.ui.pages.pictures import node_map, palette, summary
+from fairlead.ui.pages.pictures import node_map, summary
 from tests.support import published, ui
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
 
@@ -176,16 +176,6 @@ async def test_islands_are_outlined_and_gpus_stand_in_their_order():
     assert len(drawn.outlines) == 2
     assert drawn.outlines[0].x + drawn.outlines[0].width <= drawn.outlines[1].x
     assert summary(node) == "n: 4 GPUs, 4 free"
-
-
-async def test_seven_queues_that_hold_most_have_a_colour_each():
-    lists = one_node(*(gpu(at) for at in range(12)))
-    for at in range(9):
-        held(lists, f"gpu-{at}", *([f"gpu-{at + 2}"] if at == 8 else []), name=f"g{at}", queue=f"q{at}")
-    held(lists, "gpu-9", name="none", queue="")
-    colours = palette(await seen(lists))
-    assert sorted(colours.values()) == ["q0", "q1", "q2", "q3", "q4", "q5", "q6", "qn", "qo", "qo"]
-    assert colours["q8"].startswith("q6")
 
 
 async def test_a_picture_is_the_same_with_the_memory_of_the_last_one():

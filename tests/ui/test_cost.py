@@ -13,13 +13,13 @@ from fairlead.history.cost.bill import Asked
 from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.kube.timestamps import DAY_US
 from fairlead.ui.model import costs
-from fairlead.ui.model.scope import EVERYTHING, Scope
+from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
 from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from tests.support import ui
 from tests.support.commands import invoke
-from tests.support.costs import BOOK, D1, DAY, at
+from tests.support.costs import BOOK, D1, DAY, at, price_of
 from tests.support.ledger_in_memory import Ledger as InMemory
 from tests.support.ledger_in_memory import allocation, interval
 
@@ -88,8 +88,11 @@ async def test_the_page_has_the_lines_of_the_bill_and_their_total():
         assert status == 200
         rows = ["".join(each.text.split()) for each in page.every("tr")]
         assert any(row.startswith("webwhatitismadeof24.023.00.01.00.024.084.00EUR84.00EUR") for row in rows)
-        assert any(row.startswith("(free)14.050.00EUR") for row in rows)
-        assert any(row.startswith("Total48.0") and row.endswith("168.00EUR") for row in rows)
+        assert "(free)14.050.00EUR50.00EUR" in rows
+        cells = [each.attributes.get("data-name") for each in page.every("td") if each.text == "50.00 EUR"]
+        assert cells == ["allocated cost", "uncharged", "uncharged"], "of the line, and in the total"
+        assert any(row.startswith("Total48.0") and row.endswith("168.00EUR118.00EUR50.00EUR") for row in rows)
+        assert "nobody is charged" in page.text
         assert "used 64.6 %, idle 4.2 %" in page.text
         assert "/queues/ml" in page.links
         assert "/cost?by=namespace&window=2026-11-01..2026-11-02&where=queue%3Dml" in page.links
@@ -117,7 +120,7 @@ async def test_a_viewer_of_one_namespace_gets_its_lines_and_no_name_of_another()
             InMemory(intervals), BOOK, Asked(by=choice.asked.by, idle="shared"), Known(Window(D1, D1 + DAY_US))
         )
         assert made.lines
-        assert sum(made.total.values()) < sum(whole.total.values())
+        assert sum(price_of(made).values()) < sum(price_of(whole).values())
         facts = await ui.facts(ui.empty())
         texts = [pages.cost(facts, made, choice, json=as_).text for as_ in (True, False)]
         for text in texts:
@@ -141,7 +144,8 @@ async def test_a_charge_does_not_depend_on_who_looks():
     )
     charged = {line.keys: line.charged for line in whole.lines}
     assert [line.charged for line in part.lines] == [charged["ml",]]
-    assert part.total["EUR"] < whole.total["EUR"] == Fraction(168)
+    assert part.charged["EUR"] < whole.charged["EUR"] == Fraction(118)
+    assert (part.uncharged, whole.uncharged) == ({}, {"EUR": Fraction(50)})
 
 
 @pytest.mark.parametrize(
@@ -149,6 +153,8 @@ async def test_a_charge_does_not_depend_on_who_looks():
     [
         ("by=colour", "no such group"),
         ("window=soon", "it is no window"),
+        ("window=dates&from=2026-11-01", "from, to: choose both dates, or another window"),
+        ("window=dates&from=2026-11-02&to=2026-11-01", "it ends before it begins"),
         ("where=ml", "write KEY=VALUE"),
         ("basis=x", "--basis x: there is allocated, utilised"),
         ("by=label=none", "no claim of the window has that label"),
@@ -198,3 +204,35 @@ async def test_names_are_text_and_no_formula():
             assert "<script>alert" not in text
             rows = csv.DictReader(io.StringIO((await reader.get(f"/cost?by={by}&window={DAY_1}&format=csv"))[2]))
             assert [row[by] for row in rows] == [f"'{name}"]
+
+
+async def test_a_bill_is_chosen_from_lists():
+    async with served() as reader:
+        _, _, text = await reader.get(f"/cost?window={DAY_1}&by=gang&by=day&basis=utilised&where=queue%3Dml")
+        page = check(text)
+        assert {each.attributes.get("type") for each in page.every("input")} == {"date", "hidden"}, "nothing is typed"
+        options = page.every("option")
+        chosen = [each.text for each in options if "selected" in each.attributes]
+        assert chosen == ["gang", "day", "from … to …", "utilised time", "its holder"]
+        assert [each.attributes["value"] for each in page.every("input")] == ["2026-11-01", "2026-11-02", "queue=ml"]
+        assert [each.attributes.get("value") for each in options if each.attributes.get("value", "").startswith("queue=")] == [
+                "queue=all", *(f"queue=queue-{number}" for number in range(5)),
+        ]  # fmt: skip
+        assert "namespace=team-0" in [each.attributes.get("value") for each in options]
+        sent = "/cost?by=queue&by=&window=dates&from=2026-11-01&to=2026-11-02&basis=allocated&idle=holder&where="
+        status, _, form = await reader.get(sent)
+        assert (status, check(form).text) == (200, check((await reader.get(f"/cost?window={DAY_1}"))[2]).text)
+        _, _, text = await reader.get("/cost?window=2026-11-01T06:00:00Z..2026-11-01T12:00:00Z&by=queue")
+        chosen = [each.text for each in check(text).every("option") if "selected" in each.attributes]
+        assert chosen[1] == "2026-11-01T06:00:00Z..2026-11-01T12:00:00Z", "what an address asks for stays"
+
+
+async def test_the_form_offers_nothing_that_the_viewer_may_not_see():
+    choice = costs.Choice.of([("by", "queue")], VISION)
+    everything = await ui.facts(ui.a_cluster())
+    scope = Scope(namespaces=frozenset({"team-1"}), cluster=False, queues=True)
+    made = bills.make(InMemory(DAY), BOOK, choice.asked, Known(Window(D1, D1 + DAY_US)))
+    page = check(pages.cost(restrict(everything, scope), made, choice, json=False).text)
+    values = {each.attributes.get("value", each.text) for each in page.every("option")}
+    assert "namespace=team-1" in values
+    assert not values & {"namespace=team-0", "node", "device", "unit"}

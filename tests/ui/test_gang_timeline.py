@@ -50,8 +50,6 @@ async def test_what_every_witness_says_is_one_list_newest_first():
         for each in timeline(facts, past, of(facts, "wait-00000"), events)
     ]
     assert found == [
-        ("Forecast", "Starts by then", "with 90 % probability", -60),
-        ("Forecast", "Starts by then", "with 50 % probability", -10),
         ("Event", "NoDevices", "8 wanted (3 times)", 2),
         ("Status", "Evicted", "for team-1/x", 5),
         ("Status", "Created", "the Gang was created", 15),
@@ -59,6 +57,28 @@ async def test_what_every_witness_says_is_one_list_newest_first():
         ("Ledger", "Admitted", "after 60m in queue queue-0", 300),
         ("Ledger", "Devices allocated", "2 devices on node-000", 300),
         ("Ledger", "Queued", "in queue queue-0", 360),
+    ]
+
+
+async def test_the_timeline_repeats_no_paragraph_and_has_the_first_sentence_of_a_long_reason():
+    facts = await read()
+    raw = of(facts, "wait-00000")
+    rest = " Request gpu of claim team-0/wait-00000-gpu wants 1: of 40 devices these do not serve: 10." * 3
+    events = events_of(
+        [
+            ui.event(raw, "NoDevices", f"8 wanted, 3 free.{rest}", ago_s=10),  # what the page says above
+            ui.event(raw, "OverFairShare", f"9 wanted, v1.2 of h100 free.{rest}", ago_s=20),
+            ui.event(raw, "Gathering", "2 of 8 members exist. Others are to come.", ago_s=30),
+        ],
+        kind="Gang",
+        namespace="team-0",
+        name="wait-00000",
+    )
+    found = [(each.what, each.text) for each in timeline(facts, Past(), raw, events)]
+    assert found[:3] == [
+        ("NoDevices", ""),
+        ("OverFairShare", "9 wanted, v1.2 of h100 free."),
+        ("Gathering", "2 of 8 members exist. Others are to come."),
     ]
 
 
@@ -116,6 +136,7 @@ async def test_the_page_shows_it_and_the_spread_of_the_forecast():
     assert (found.queued, found.p50, found.p90) == (NOW - 900, NOW + 600, NOW + 3600)
     assert spread(facts, of(facts, "run-0")) is None
     assert "with 50 % probability" not in pages.one_gang(facts, "team-0", "run-0", json=False).text
+    assert not [each for each in page.every("td") if each.text == "with 50 % probability"], "said once"
 
 
 async def test_a_gang_that_ended_is_known_by_its_runs():

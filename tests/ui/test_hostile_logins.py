@@ -10,7 +10,7 @@ from fairlead.ui.serve.security import foreign, local_path
 from tests.support import ui
 from tests.support.ui_login import HOST, OWN_PAGE, PATHS, alice, by_token, made
 
-from .markup import check
+from .markup import SCRIPTS, check
 from .test_scope import shared
 
 
@@ -188,4 +188,4 @@ async def test_a_hostile_name_of_a_user_is_text(name):
         for path in (*PATHS, "/login", "/none"):
             page = check((await login.get(path, cookie))[2])
             assert not page.every("img")
-            assert all(each.attributes["src"].startswith("/vendor/") for each in page.every("script"))
+            assert all(each.attributes["src"].startswith(SCRIPTS) for each in page.every("script"))

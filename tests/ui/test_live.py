@@ -58,7 +58,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_only_what_changed_is_sent():
     async with served() as made:
-        text, stream = await made.page("/")
+        text, stream = await made.page("/map")
         async with made.reader.follow(stream) as following:
             await made.change("nodes", ui.node("node-002", ready=False))
             told = await following.next()
@@ -66,7 +66,7 @@ async def test_only_what_changed_is_sent():
         assert told.parts.keys() == {"as-of", "gpus", node}
         assert "the node is not ready" in told.parts[node]
         assert f'id="{node}"' in text
-        now, _ = await made.page("/")
+        now, _ = await made.page("/map")
         assert all(part in now for part in told.parts.values())
 
 
@@ -74,7 +74,8 @@ async def test_only_what_changed_is_sent():
     "path",
     [
         "/",
-        "/?node=node-001",
+        "/map",
+        "/map?node=node-001",
         "/queues",
         "/queues/queue-1",
         "/gangs",
@@ -209,7 +210,7 @@ async def test_a_viewer_who_does_not_read_is_cut_off_and_the_others_are_served(m
     monkeypatch.setattr(live, "SLOW_S", 0.3)
     monkeypatch.setattr(Channel, "_lacking", lambda self, revision: list(self._page.inner))  # more than sockets hold
     async with served(ui.Apiserver(ui.a_cluster(60))) as made:
-        _, stream = await made.page("/")
+        _, stream = await made.page("/map")
         host, port = made.reader.address.removeprefix("http://").rstrip("/").split(":")
         deaf = socket.create_connection((host, int(port)))
         deaf.sendall(f"GET {stream} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())

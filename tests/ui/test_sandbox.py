@@ -62,7 +62,7 @@ async def test_pages_of_a_cluster_and_of_its_snapshot(tmp_path: Path):
         await view.gang("gang-waits", "Waiting")
         config = ("--kubeconfig", str(made.kubeconfig()))
         async with served(*config) as reader:
-            found = json.loads((await reader.get("/?format=json"))[2])
+            found = json.loads((await reader.get("/map?format=json"))[2])
             assert [node["name"] for node in found["nodes"]] == ["big"]
             assert (found["counts"]["held"] + found["counts"]["idle"], found["counts"]["free"]) == (6, 2)
             holds = [gpu["holds"][0]["gang"] for gpu in found["nodes"][0]["gpus"] if gpu["holds"]]
@@ -77,7 +77,8 @@ async def test_pages_of_a_cluster_and_of_its_snapshot(tmp_path: Path):
                 assert without_time(shown) == without_time(printed)
             for path in (
                 "/",
-                "/?node=big",
+                "/map",
+                "/map?node=big",
                 "/queues",
                 "/gangs",
                 "/gangs/default/gang-waits",
@@ -90,7 +91,7 @@ async def test_pages_of_a_cluster_and_of_its_snapshot(tmp_path: Path):
             file = tmp_path / "snapshot.json"
             file.write_bytes(await fairlead("snapshot", *config))
         async with served("--snapshot", str(file)) as reader:
-            found = json.loads((await reader.get("/?format=json"))[2])
+            found = json.loads((await reader.get("/map?format=json"))[2])
             assert [gpu["holds"][0]["gang"] for gpu in found["nodes"][0]["gpus"] if gpu["holds"]] == holds
             phases = {each["name"]: each["phase"] for each in json.loads((await reader.get("/gangs?format=json"))[2])}
             assert phases == {"gang-holds": "Running", "gang-waits": "Waiting"}

@@ -76,7 +76,8 @@ def every_text(
 ):
     nodes = [f"node-{number:03}" for number in range(12)]
     for json in (False, True):
-        yield from (pages.cluster(facts, {"node": node}, json=json).text for node in nodes)
+        yield pages.overview(facts, json=json).text
+        yield from (pages.map_(facts, {"node": node}, json=json).text for node in nodes)
         yield pages.queue_tree(facts, {}, json=json).text
         yield pages.gangs(facts, {}, json=json).text
         yield pages.gangs(facts, {"text": "run"}, json=json).text
@@ -128,7 +129,7 @@ async def test_devices_of_others_are_held_on_the_map_and_their_colour_is_their_q
     assert all(hold.elsewhere == (not hold.claim) for hold in holds)
     hidden = drawn(restrict(facts, replace(OWN, queues=False)))
     assert hidden.queues == ("", "queue-0")
-    text = pages.cluster(restrict(facts, OWN), {"node": "node-005"}, json=False).text
+    text = pages.map_(restrict(facts, OWN), {"node": "node-005"}, json=False).text
     assert "its node is kept for a gang of another namespace" in text
     assert "kept for a gang of another namespace</span>" in text
 
@@ -137,7 +138,7 @@ async def test_what_is_missing_has_a_reason_that_names_the_right():
     facts = await ui.facts(shared())
     text = pages.gangs(restrict(facts, OWN), {}, json=False).text
     assert "gangs of other namespaces than team-0 are not shown: you may not list them" in text
-    for show in (pages.gangs, pages.queue_tree, pages.cluster):
+    for show in (pages.gangs, pages.queue_tree, pages.map_):
         shown = show(restrict(facts, NONE), {}, json=True)
         assert shown.status == 403
         assert "ask for a role with the verb list on" in shown.text

@@ -14,7 +14,18 @@ from tests.support import ui
 
 from .markup import Page, check
 
-PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/healthz", "/style.css", "/icon.svg"]
+PATHS = [
+    "/",
+    "/map",
+    "/map?node=node-001",
+    "/queues",
+    "/gangs",
+    "/gangs/team-0/wait-00000",
+    "/healthz",
+    "/style.css",
+    "/page.js",
+    "/icon.svg",
+]
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/none", "/gangs/x/y", "/gangs?sort=x", "/queues?format=json"])
@@ -103,7 +114,7 @@ def test_what_gzip_is_taken_by(said, taken):
 
 async def test_the_same_address_answers_json():
     async with ui.pages() as reader:
-        for path in ("/", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/x/y"):
+        for path in ("/", "/map", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/x/y"):
             by_header = await reader.get(path, Accept="application/json")
             by_query = await reader.get(f"{path}?format=json")
             assert by_header[2] == by_query[2]

@@ -42,7 +42,7 @@ async def test_gangs_of_a_snapshot_have_the_decisions_positions_and_reasons(file
 
 async def test_every_page_of_a_snapshot_is_shown_and_says_which_file_it_is(file: Path):
     async with ui.reader(FileSource(file)) as reader:
-        for path in ("/", "/queues", "/gangs", "/gangs/ml/waits", "/gangs/ml/held", "/gangs/ml/starts"):
+        for path in ("/", "/map", "/queues", "/gangs", "/gangs/ml/waits", "/gangs/ml/held", "/gangs/ml/starts"):
             status, _, text = await reader.get(path)
             assert status == 200, path
             assert "a snapshot.json" in check(text).text

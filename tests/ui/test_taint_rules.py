@@ -62,7 +62,7 @@ async def test_without_the_right_to_list_rules_the_map_says_what_it_lacks():
     apiserver = ui.Apiserver(one_node(gpu(0)), rules="v1", refused=["devicetaintrules"])
     apiserver.put("devicetaintrules", ui.drained("n", "gpu-0"))
     async with ui.reader(ui.source(apiserver)) as reader:
-        status, _, text = await reader.get("/")
+        status, _, text = await reader.get("/map")
         assert status == 200
         assert "you may not list devicetaintrules.resource.k8s.io" in check(text).text
     async with ui.watched(apiserver) as source:
@@ -86,9 +86,9 @@ async def test_a_gang_goes_on_on_a_gpu_that_is_drained_and_the_map_shows_both(id
     assert drawn.cells[0].title.endswith(f"; {DRAINED}")
     assert drawn.cells[1].title == f"gpu-1: drained, {DRAINED}"
     async with ui.reader(source) as reader:
-        page = check((await reader.get("/?node=n"))[2]).text
+        page = check((await reader.get("/map?node=n"))[2]).text
         assert "cross over a colour held, and takes no new claim" in page
-        counts = json.loads((await reader.get("/?format=json"))[2])["counts"]
+        counts = json.loads((await reader.get("/map?format=json"))[2])["counts"]
         assert (counts[state], counts["drained"], counts["free"]) == (1, 1, 0)
 
 

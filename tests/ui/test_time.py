@@ -2,19 +2,23 @@
 
 import itertools
 import json
+from dataclasses import replace
+from urllib.parse import parse_qsl
 
 import pytest
 
+from fairlead.history.ledger.entries import ENDS
 from fairlead.kube import timestamps
 from fairlead.ui.model.facts import Past
 from fairlead.ui.model.runs import runs
 from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
-from fairlead.ui.model.time_chart import Choice, as_json, time_chart
+from fairlead.ui.model.time_chart import Choice, TimeChart, as_json, time_chart
 from fairlead.ui.pages import gantt
 from fairlead.ui.serve import pages
 from tests.support import ui
-from tests.support.pasts import HOUR, a_past, busy, span
+from tests.support.pasts import HOUR, a_past, busy, span, us
 from tests.support.ui import NOW
+from tests.support.ui_ledger import ledger
 
 from .markup import check
 
@@ -173,7 +177,9 @@ async def test_a_wrong_question_is_answered_with_what_may_stand_there():
     async with ui.pages() as reader:
         for query, said in (
             ("by=colour", "by: 'colour': there is queue, node"),
-            ("window=9h", "window: '9h': there is 1h, 6h, 24h, 7d"),
+            ("window=9h", "window: '9h': there is 10m, 1h, 6h, 24h, 7d"),
+            ("until=soon", "until: 'soon': a time such as 2026-11-25T20:30:00Z"),
+            ("until=1960-01-01T00:00:00Z", "until: '1960-01-01T00:00:00Z': a time such as"),
             ("page=0", "page: '0': a number from 1 up"),
         ):
             status, _, text = await reader.get(f"/time?{query}")
@@ -189,3 +195,113 @@ async def test_without_a_ledger_the_page_says_what_to_do_and_shows_now_and_the_f
         assert "--ledger DIR|URL" in page.text
         assert "/gangs/team-0/wait-00000" in page.links
         assert "/gangs/team-0/run-0" in page.links
+
+
+async def test_the_picture_begins_with_the_first_data():
+    facts = await ui.facts(ui.empty())
+    young = replace(a_past(span("first", 0.4, 0.2)), known_us=(us(0.5), us(0)))
+    chart = time_chart(facts, young, Choice(window="24h"))
+    assert (chart.since, chart.begins, chart.missing) == (NOW - 0.5 * HOUR, NOW - 0.5 * HOUR, "")
+    assert chart.earlier is None, "there is nothing before"
+    shown = check(pages.time(facts, young, Choice(window="24h"), json=False).text)
+    assert "History begins 2027-01-15 07:30:00 UTC." in shown.text
+    alone = time_chart(await ui.facts(ui.a_cluster(1, waiting=0)), Past(missing="no ledger"), Choice())
+    assert alone.since == NOW - 800, "since when the claims are held"
+    assert alone.earlier is None
+    assert time_chart(facts, Past(missing="no ledger"), Choice()).since == NOW - 6 * HOUR, "there is nothing at all"
+    old = a_past(span("first", 0.4, 0.2))
+    assert time_chart(facts, old, Choice()).since == NOW - 6 * HOUR, "nothing was held before, and that is known"
+
+
+async def test_a_window_of_the_past_shows_what_the_ledger_saw_then():
+    facts = await ui.facts(ui.a_cluster(2, waiting=3))
+    past = a_past(span("before", 9, 7), span("then", 6, 4), span("on", 5, None), span("run-0", 30, 28))
+    choice = Choice(window="6h", until=NOW - 3 * HOUR)
+    chart = time_chart(facts, past, choice)
+    assert (chart.since, chart.end, chart.until, chart.now) == (NOW - 9 * HOUR, NOW - 3 * HOUR, NOW - 3 * HOUR, NOW)
+    found = {run.gang: run.state for group in chart.groups for run in group.runs}
+    assert found == {"team-0/before": "ran", "team-0/then": "ran", "team-0/on": "runs"}, (
+        "neither claims nor forecasts of now"
+    )
+    page = check(pages.time(facts, past, choice, json=False).text)
+    assert "the line is now" not in page.text
+    assert not [each for each in page.every("rect") if each.attributes.get("class") == "now"]
+
+
+async def test_a_run_that_began_before_the_window_says_since_when():
+    facts = await ui.facts(ui.empty())
+    whole = span("long", 30, 1)
+    cut = whole._replace(start_us=us(6))
+    (run,) = runs(facts, a_past(cut), since=NOW - 6 * HOUR)
+    assert gantt.words(run, NOW) == "gang team-0/long, queue queue-0, 1 device, on node-000: ran for 29h, completed"
+
+
+def test_one_moves_in_time_by_halves_of_a_window_and_zooms_around_its_middle():
+    chart = TimeChart(choice=Choice(window="6h"), since=NOW - 6 * HOUR, now=NOW, end=NOW, until=NOW, groups=(), total=0, pages=1, older=True)  # fmt: skip
+    assert chart.later is None
+    assert chart.closer == Choice(window="1h"), "up to now, as before"
+    assert chart.farther == Choice(window="24h")
+    assert chart.earlier == Choice(window="6h", until=NOW - 3 * HOUR)
+    there = replace(chart, choice=chart.earlier, end=NOW - 3 * HOUR)
+    assert there.later == Choice(window="6h"), "the end is now again"
+    assert there.earlier == Choice(window="6h", until=NOW - 6 * HOUR)
+    assert there.closer == Choice(window="1h", until=NOW - 5.5 * HOUR)
+    assert there.farther == Choice(window="24h"), "12 h around the middle reach beyond now"
+    assert there.around(NOW - 8 * HOUR) == Choice(window="1h", until=NOW - 7.5 * HOUR)
+    assert replace(there, choice=Choice(window="10m")).closer is None
+    assert replace(there, choice=Choice(window="7d")).farther is None
+    assert Choice.of(dict(parse_qsl(there.closer.query()[1:]))) == there.closer, "an address says it all"
+
+
+async def test_the_links_of_the_page_lead_there():
+    async with ui.reader(ui.source(ui.Apiserver(ui.a_cluster())), ledger()) as reader:
+        _, _, text = await reader.get("/time?window=6h")
+        page = check(text)
+        assert "/time?until=2027-01-15T05%3A00%3A00Z" in page.links
+        (title,) = {each.text for each in page.every("title")[:1]}
+        assert title.startswith("Time")
+        status, _, text = await reader.get("/time?until=2027-01-15T05%3A00%3A00Z")
+        there = check(text)
+        assert status == 200
+        assert "2027-01-14 23:00:00 UTC to 2027-01-15 05:00:00 UTC." in there.text
+        assert "wait-00000" not in there.text
+        assert "cut-0" in there.text
+        found = json.loads((await reader.get("/time?until=2027-01-15T05%3A00%3A00Z&format=json"))[2])
+        assert found["window"] == {"from": "2027-01-14T23:00:00Z", "to": "2027-01-15T05:00:00Z"}
+        _, _, text = await reader.get("/time?until=2099-01-01T00:00:00Z")
+        assert "the line is now" in check(text).text
+
+
+async def test_each_cause_of_an_end_has_a_mark_and_what_ended_well_has_none():
+    facts = await ui.facts(ui.empty())
+    ends = {"Completed": "completed", "Failed": "failed", "Evicted": "evicted", "Deleted": "deleted", "NodeGone": "its node went away", "Unknown": "ended"}  # fmt: skip
+    past = a_past(*(span(f"g-{end.lower()}", 3, 2, ended_by=end) for end in ends))
+    assert set(ends) == set(ENDS)
+    (group,) = gantt.picture(time_chart(facts, past, Choice()), {}).groups
+    causes = {bar.run.ended: bar.cause for bar in group.bars}
+    assert causes == {end: end if end in gantt.ENDS else "" for end in ends}
+    for bar in group.bars:
+        assert bar.title.endswith(f"ran for 60m, {ends[bar.run.ended]}")
+        left, _, wide = _place(bar.box)
+        assert not bar.end or f'x="{left + wide:.2f}%"' in bar.end, "where the bar ends"
+    page = check(pages.time(facts, past, Choice(), json=False).text)
+    marks = {each.attributes["id"] for each in page.every("path")}
+    used = [each.attributes["href"] for each in page.every("use")]
+    assert sorted(used) == sorted(2 * [f"#end-{end}" for end in gantt.ENDS]), "once in the legend, once at the bar"
+    assert {each[1:] for each in used} <= marks
+    few = check(pages.time(facts, a_past(span("g", 3, 2)), Choice(), json=False).text)
+    assert not few.every("use"), "the legend has what the picture has"
+
+
+async def test_each_lane_has_a_name_in_the_gutter():
+    facts = await ui.facts(ui.a_cluster(1, waiting=1))
+    past = a_past(span("first", 5, 4), span("second", 3, 2), *(span("wide", 4.5, 1, claim=f"c{at}") for at in range(3)))
+    (group,) = gantt.picture(time_chart(facts, past, Choice()), {}).groups
+    assert [(lane.label, lane.more) for lane in group.lanes] == [("run-0 ×8", 2), ("wide ×3", 0), ("wait-00000", 0)]
+    assert len(group.lanes) * gantt.LANE + 2 == group.height
+    assert {bar.run.gang: bar.label for bar in group.bars} == {
+        "team-0/first": "first ×1", "team-0/second": "second ×1", "team-0/run-0": "", "team-0/wide": "", "team-0/wait-00000": "",
+    }, "a bar that is alone in its lane is named beside it"  # fmt: skip
+    page = check(pages.time(facts, past, Choice(), json=False).text)
+    (names,) = [each for each in page.every("ul") if each.attributes.get("class") == "lanes"]
+    assert names.text.split() == ["run-0", "×8", "and", "2", "wide", "×3", "wait-00000"]

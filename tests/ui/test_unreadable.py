@@ -57,7 +57,7 @@ async def test_every_page_shows_the_others_and_names_the_one(monkeypatch: pytest
     failing(monkeypatch, runs, "_waiting", bad)
     failing(monkeypatch, queues, "_line", queue_names[0])
     async with ui.reader(ui.source(apiserver)) as reader:
-        for path in ("/", "/queues", "/gangs", "/time", *(f"/queues/{name}" for name in queue_names[1:])):
+        for path in ("/", "/map", "/queues", "/gangs", "/time", *(f"/queues/{name}" for name in queue_names[1:])):
             status, _, text = await reader.get(path)
             assert status == 200, path
             check(text)

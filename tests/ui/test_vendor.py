@@ -32,10 +32,10 @@ def test_nothing_is_vendored_that_the_lock_does_not_name_and_pages_load_nothing_
 
 async def test_a_page_and_all_that_it_loads_is_less_than_100_kb():
     async with ui.pages(ui.a_cluster(500, waiting=200)) as reader:
-        for path in ("/", "/?node=node-004", "/queues", "/gangs", "/gangs/team-0/wait-00000"):
+        for path in ("/", "/map", "/map?node=node-004", "/queues", "/gangs", "/gangs/team-0/wait-00000"):
             _, _, page = await reader.get(path)
-            loaded = re.findall(r'(?:src|href)="(/(?:style\.css|icon\.svg|vendor/[^"?]+)[^"]*)"', page)
-            assert len(loaded) == 4
+            loaded = re.findall(r'(?:src|href)="(/(?:style\.css|page\.js|icon\.svg|vendor/[^"?]+)[^"]*)"', page)
+            assert len(loaded) == 5
             texts = [page]
             for each in loaded:
                 status, headers, text = await reader.get(each)

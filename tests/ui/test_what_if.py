@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict, replace
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from fairlead.engine.forecast.what_if import ChangeError
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.history.facts.snapshot_file import dump
 from fairlead.ui.model.scope import EVERYTHING
+from fairlead.ui.pages import render
 from fairlead.ui.reading.file import FileSource
 from fairlead.ui.serve import what_if
 from fairlead.ui.serve.what_if import Computing, NoAnswerError, ReaderGoneError, Where
 from fairlead.ui.what_if import child
-from fairlead.ui.what_if.question import Form, Question, why_not
+from fairlead.ui.what_if.question import NAMED_MAX, QUEUES_MAX, Form, Question, named, why_not
 from tests.support import ui
 from tests.support.commands import invoke
 from tests.support.engine.objects import claim_spec, device_request, gang
@@ -69,6 +71,54 @@ class Here(Computing):
         return what_if._read(json.dumps(found).encode(), b"", 0)
 
 
+class Sent(HTMLParser):
+    """What a browser sends of the page's form as it was loaded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pairs: list[tuple[str, str]] = []
+        self._name, self._several, self._text = "", False, False
+        self._first: str | None = None
+        self._option: str | None = None
+        self._selected, self._said = False, ""
+        self._chosen: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        values = {name: value or "" for name, value in attrs}
+        match tag:
+            case "input":
+                self.pairs.append((values["name"], values.get("value", "")))
+            case "select":
+                self._name, self._first, self._several = values["name"], None, "multiple" in values
+                self._chosen = []
+            case "option":
+                self._option, self._selected, self._said = values.get("value"), "selected" in values, ""
+            case "textarea":
+                self.pairs.append((values["name"], ""))
+                self._text = True
+
+    def handle_data(self, data):
+        self._said += data
+        if self._text:
+            self.pairs[-1] = (self.pairs[-1][0], data)
+
+    def handle_endtag(self, tag):
+        if tag == "option":
+            value = self._said if self._option is None else self._option
+            self._first = value if self._first is None else self._first
+            self._chosen += [value] if self._selected else []
+        elif tag == "select":
+            chosen = self._chosen or ([] if self._several or self._first is None else [self._first])
+            self.pairs += [(self._name, value) for value in chosen]
+        self._text = False
+
+
+def sent_by(text: str) -> list[tuple[str, str]]:
+    found = Sent()
+    found.feed(text)
+    return found.pairs
+
+
 def served(snapshot, computing=None):
     return ui.reader(FileSource(snapshot), computing=computing or Here(Where(snapshot=snapshot)))
 
@@ -100,11 +150,8 @@ async def test_the_json_is_the_commands_and_the_page_shows_it(snapshot, tmp_path
         assert "Forecast of starts:" in page.text
         table = invoke(["what-if", "--snapshot", str(snapshot), *given]).stdout
         assert table.splitlines()[0] in page.text
-        for name, value in fields.items():
-            kept = [each for each in page.every("input", "textarea") if each.attributes.get("name") == name]
-            assert value.strip() in (kept[0].attributes.get("value") or kept[0].text), (
-                "what was asked stays in the form"
-            )
+        kept = Form.of(sent_by(text))
+        assert kept == Form.of(fields.items()), "what was asked stays in the form"
 
 
 async def test_the_form_is_a_page_and_says_what_may_be_named(snapshot):
@@ -112,10 +159,12 @@ async def test_the_form_is_a_page_and_says_what_may_be_named(snapshot):
         status, _, text = await reader.get("/what-if?add-nodes=4xhgx-h100")
         page = check(text)
         assert status == 200
-        assert page.every("form")[0].attributes == {
+        assert page.every("form")[1].attributes == {
             "method": "post", "action": "/what-if", "class": "rows", "aria-label": "A change",
         }  # fmt: skip
-        assert page.every("input")[0].attributes["value"] == "4xhgx-h100"
+        assert [each for each in sent_by(text) if each[0].startswith("add-")] == [
+            ("add-count", "4"), ("add-like", "hgx-h100"), ("add-count", "1"), ("add-like", ""),
+        ]  # fmt: skip
         named = json.loads((await reader.get("/what-if?format=json"))[2])
         assert (named["queues"], named["nodes"]) == (["team"], ["node-00000", "node-00001"])
         assert "hgx-h100" in named["profiles"]
@@ -256,7 +305,9 @@ def test_who_sees_a_part_may_not_ask():
 
 
 def test_a_form_is_read_as_it_is_written():
-    form = Form.of({"add-nodes": " 2xa  3xb ", "queue": "t.deserved=1", "samples": "", "other": "x", "remove": b"odd"})
+    form = Form.of(
+        {"add-nodes": " 2xa  3xb ", "queue": "t.deserved=1", "samples": "", "other": "x", "remove": b"odd"}.items()
+    )
     asked = form.question(("d",))
     assert (list(asked.add_nodes), list(asked.queue), asked.samples, asked.horizon_s) == (["2xa", "3xb"], ["t.deserved=1"], 1, 86_400.0)  # fmt: skip
     with pytest.raises(ChangeError, match="--samples -1"):
@@ -280,3 +331,64 @@ async def test_without_computing_the_page_names_the_command():
     async with ui.pages() as reader:
         status, _, text = await reader.get("/what-if")
         assert (status, "fairlead what-if" in check(text).text) == (200, True)
+
+
+async def test_a_queues_numbers_are_stepped_from_what_they_are(snapshot):
+    async with served(snapshot) as reader:
+        _, _, text = await reader.get("/what-if")
+        form = dict(sent_by(text))
+        assert {name: value for name, value in form.items() if name.startswith("set:")} == {
+            "set:team.h100.deserved=16": "16", "set:team.h100.limit=": "", "set:team.h100.weight=1": "1", "set:team.priority=0": "0",
+        }  # fmt: skip
+        status, _, answer = await reader.post("/what-if", form)
+        assert (status, "nothing is changed" in check(answer).text) == (400, True), (
+            "a number that is as it was is no change"
+        )
+        stepped = form | {"set:team.h100.deserved=16": "8", "set:team.priority=0": "3"}
+        status, _, answer = await reader.post("/what-if", stepped, Accept="application/json")
+        assert status == 200
+        words = ["--queue", "team.h100.deserved=8", "--queue", "team.priority=3"]
+        assert answer == invoke(["what-if", "--snapshot", str(snapshot), *words, "-o", "json"]).stdout
+        _, _, text = await reader.post("/what-if", stepped)
+        assert dict(sent_by(text)) == stepped, "to step on from there"
+        assert "open" in next(each.attributes for each in check(text).every("details"))
+        status, _, answer = await reader.post("/what-if", form | {"set:team.h100.deserved=16": ""})
+        assert (status, "--queue team.h100.deserved=: " in check(answer).text) == (400, True)
+
+
+async def test_nodes_are_picked_from_lists(snapshot):
+    async with served(snapshot) as reader:
+        _, _, text = await reader.get("/what-if")
+        page = check(text)
+        assert {each.attributes.get("type") for each in page.every("input")} <= {"number", None}
+        assert [each.text for each in page.every("select") if each.attributes["name"] == "remove"] == [
+            "node-00000node-00001"
+        ]
+        fields = [("add-count", "2"), ("add-like", "node-00001"), ("add-count", "1"), ("add-like", ""), ("remove", "node-00000"), ("remove", "node-00001")]  # fmt: skip
+        form = Form.of(fields)
+        assert (form.add_nodes, form.remove) == ("2xnode-00001", "node-00000 node-00001")
+        status, _, text = await reader.post("/what-if", fields)
+        assert status == 200
+        assert Form.of(sent_by(text)) == form
+
+
+def test_a_number_of_nodes_and_of_queues_beyond_the_lists_is_written(snapshot):
+    facts = asyncio.run(FileSource(snapshot).facts())
+    raws = tuple({"metadata": {"name": f"q{number}"}, "spec": {"flavors": [{"flavor": "h100", "deserved": "80Gi"}]}} for number in range(QUEUES_MAX + 3))  # fmt: skip
+    there = named(replace(facts, queues=raws), ())
+    assert list(there.numbers) == [f"q{number}" for number in range(QUEUES_MAX)]
+    assert [(each.present, each.whole) for each in there.numbers["q0"]] == [("80Gi", False), ("", True), ("1", False), ("0", True)]  # fmt: skip
+    form = Form(queue="q1.h100.deserved=3 q61.h100.deserved=4")
+    assert there.others(form) == "q61.h100.deserved=4"
+    many = replace(there, nodes=tuple(f"n{number}" for number in range(NAMED_MAX + 1)))
+    shown = check(render.what_if(facts, replace(form, remove="n3"), many))
+    written = {
+        each.attributes["name"]: each.attributes["value"]
+        for each in shown.every("input")
+        if "maxlength" in each.attributes
+    }
+    assert (written["remove"], written["queue"], written["set:q1.h100.deserved=80Gi"]) == (
+        "n3",
+        "q61.h100.deserved=4",
+        "3",
+    )

@@ -55,6 +55,38 @@ def test_devices_of_another_driver_in_a_claim_of_ours_are_refused() -> None:
     assert validate(mixed).allowed
 
 
+def test_a_driver_that_is_shared_in_claims_stands_beside_managed_devices_only() -> None:
+    """One request at least is for managed devices, whatever is chosen: by these the fence and the controller know the claim."""
+    nic, shared = request("nic.example.com") | {"name": "nic"}, ("nic.example.com",)
+    mixed = claim(request(names.GPU_CLASS), nic)
+    allowed = validate(claim(request(names.GPU_CLASS)))
+    assert validate(mixed, shared_drivers=shared) == allowed
+    assert validate(mixed, shared_drivers=("other.example.com",)) == validate(mixed)
+    assert validate(mixed, drivers=(names.DRIVER, *shared), shared_drivers=shared) == allowed, "managed counts"
+    assert validate(claim(nic), shared_drivers=shared).cause == "unmanaged"
+    classes = (names.GPU_CLASS, "nic.example.com")
+    options = [{"name": f"n{number}", "deviceClassName": name} for number, name in enumerate(classes)]
+    either = {"name": "either", "firstAvailable": options}
+    assert validate(claim(either), drivers=(names.DRIVER,)) == allowed
+    refused = validate(claim(either), shared_drivers=shared)
+    assert not refused.allowed
+    assert "devices.requests: each may be given devices of nic.example.com (sharedClaimDrivers)" in refused.message
+    assert not validate(claim(either, nic), shared_drivers=shared).allowed
+    assert validate(claim(request(names.GPU_CLASS), either), shared_drivers=shared) == allowed
+
+
+def test_a_flavor_may_count_devices_of_a_shared_driver() -> None:
+    spec = {"driver": "nic.example.com", "measure": "Devices"}
+    flavor = {"apiVersion": names.API_VERSION, "kind": "Flavor", "metadata": {"name": "nics"}, "spec": spec}
+    assert any("is no driver that Fairlead manages" in each for each in validate(flavor).warnings)
+    assert not any("is no driver" in each for each in validate(flavor, shared_drivers=("nic.example.com",)).warnings)
+
+
+def test_a_function_behind_a_gate_is_left_to_the_apiserver() -> None:
+    """`includes` looks into lists of values (DRAListTypeAttributes, alpha): an apiserver without that gate refuses it by itself."""
+    assert validate(claim(request(names.GPU_CLASS, 'device.attributes["dra.cpu"].roots.includes("pci0")'))).allowed
+
+
 def test_the_alternatives_of_a_request_are_judged_too() -> None:
     sub = {"name": "big", "deviceClassName": names.GPU_CLASS, "selectors": [{"cel": {"expression": "1 +"}}]}
     verdict = validate(claim({"name": "gpu", "firstAvailable": [sub]}))

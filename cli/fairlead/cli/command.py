@@ -9,7 +9,8 @@
 
 A group is a table of command names, each with "MODULE:CLASS" of this package, or with a group of its own. A command's module is imported
 when it is called; to list it, its docstring is looked up in the module's text. A field without `typer.Option` or `typer.Argument` has no flag; inherited fields come after a class's own.
-A field `tuple[X, ...]` is a flag that may be repeated, and one with a `Form` is written as that form says.
+A field `tuple[X, ...]` is a flag that may be repeated, and one with a `Form` is written as that form says. `progress: ClassVar[bool] = False`
+is for a command that logs or draws by itself.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import dataclasses
 import importlib
 import inspect
 import re
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +33,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 from typer.models import ArgumentInfo, OptionInfo, ParameterInfo
 
+from fairlead.cli.printer import progress
 from fairlead.kube.flags import Form
 
 PACKAGE = "fairlead.cli"
@@ -55,7 +59,9 @@ class Group:
 
 
 Table = Mapping[str, tuple[str | None, str | Group]]
-"""Name of a command → the panel of the help that shows it, and "MODULE:CLASS" or a group."""
+"""Name of a command → the panel of the help that shows it, and "MODULE:CLASS" or a group. A name of two words is a command of a group that
+help shows in a panel of its own.
+"""
 
 
 class _Flag(NamedTuple):
@@ -72,7 +78,11 @@ def command(kind: type[Runs], name: str, *, panel: str | None = None) -> TyperCo
     flags = list(_flags(kind))
 
     def call(**given: Any) -> None:
-        raise typer.Exit(kind(**{each.name: each.value(given[each.name]) for each in flags}).run() or 0)
+        made = kind(**{each.name: each.value(given[each.name]) for each in flags})
+        with progress(name) if getattr(kind, "progress", True) else nullcontext():
+            code = made.run() or 0
+        sys.stdout.flush()  # where the pipe is closed this raises here, and not when the interpreter ends
+        raise typer.Exit(code)
 
     place = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(n, place, default=default, annotation=type_) for n, type_, default, _ in flags]
@@ -164,6 +174,9 @@ class _Group(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name for name in self.table if name not in self.unlisted]
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        return [each for each in super().shell_complete(ctx, incomplete) if " " not in each.value]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         made: Any = self.commands

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -22,6 +22,7 @@ NO_SANDBOX = (
 class Demo:
     """Start a cluster in this process, run the main job on it, and check what happened."""
 
+    progress: ClassVar[bool] = False
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running and print its KUBECONFIG.")] = False
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")] = False
     workdir: Annotated[

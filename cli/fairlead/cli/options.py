@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 
+from fairlead.cli import completion
 from fairlead.kube.flags import Form
 
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
+Context = Annotated[
+    str | None,
+    typer.Option(help="Context of the kubeconfig. Default: its current one.", autocompletion=completion.of_contexts),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Default: the context's namespace.", autocompletion=completion.namespaces),
+]
 Snapshot = Annotated[
     Path | None,
     typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),
@@ -43,5 +50,6 @@ LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
 class Logged:
     """A program that writes a log."""
 
+    progress: ClassVar[bool] = False
     log_format: Annotated[LogFormat, typer.Option("--log-format", help="Form of the log lines.")] = "json"
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="Least level shown.")] = "INFO"

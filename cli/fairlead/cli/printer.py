@@ -15,8 +15,11 @@ import os
 import shutil
 import sys
 import textwrap
+import threading
+import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -29,15 +32,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2
+PROGRESS_AFTER_S = 2.0
 
 
 def say(*values: object, sep: str = " ", end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
     """Prints like `print`, without characters that steer a terminal."""
+    _line.clear()
     print(plain(sep.join(map(str, values))), end=end, file=file, flush=flush)
 
 
 def say_coloured(cells: Iterable[tuple[str, str]], *, gap: str = "") -> None:
     """A line of texts with a gap between them, each with a colour, "bold" or "". `typer.echo` removes colours where the output is no terminal."""
+    _line.clear()
     colours = not os.environ.get("NO_COLOR")
     parts = (_coloured(plain(text), colour if colours else "") for text, colour in cells)
     typer.echo(gap.join(parts).rstrip())
@@ -71,16 +77,80 @@ def console(**options: Any) -> Console:
     return Printer(**options)
 
 
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+class _Line:
+    """The last line of the terminal, while it is that of `progress`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        with self._lock:
+            self._shown = True
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        with self._lock:
+            if self._shown:
+                self._shown = False
+                sys.stderr.write("\r\x1b[K")
+                sys.stderr.flush()
+
+
+_line = _Line()
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[None]:
+    """On a terminal: after PROGRESS_AFTER_S a line on standard error that says what goes on and since when; it goes when something is printed."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        yield
+        return
+    ended, begun_s = threading.Event(), time.monotonic()
+
+    def tick() -> None:
+        wait_s = PROGRESS_AFTER_S
+        while not ended.wait(wait_s):
+            _line.show(f"{doing}: {time.monotonic() - begun_s:.0f} s …")
+            wait_s = 1.0
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        ticking.join()
+        _line.clear()
+
+
+# -- output ------------------------------------------------------------------------------------------------------------
+
+
 def width() -> int | None:
     """The terminal's width; None where the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    fitted = fit(columns, [[cell._replace(text=texts.line(cell.text)) for cell in row] for row in rows], width())
-    for line in fitted.lines:
-        say_coloured(line, gap=" " * GAP)
-    if fitted.missing:
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    full: bool = False,
+    title: bool = True,
+    only: Sequence[bool] | None = None,
+) -> None:
+    """`full`: as wide as it is, whatever the terminal; `only`: which rows are printed, each column as wide as all of them need it."""
+    shown = [[cell._replace(text=texts.line(cell.text)) for cell in row] for row in rows]
+    fitted = fit(columns, shown, None if full else width())
+    for line, wanted in zip(fitted.lines, (title, *(only or [True] * len(rows))), strict=True):
+        if wanted:
+            say_coloured(line, gap=" " * GAP)
+    if fitted.missing and title:
         say(f"({', '.join(fitted.missing)}: no room; a wider terminal or -o json shows more)", file=sys.stderr)
 
 

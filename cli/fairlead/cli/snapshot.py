@@ -25,7 +25,7 @@ from fairlead.history.recording.segment import SUFFIX
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
-from fairlead.kube.flags import DRIVERS, ManagedDrivers
+from fairlead.kube.flags import DRIVERS, ManagedDrivers, SharedClaimDrivers
 from fairlead.ui.reading.cluster import NotReadError, not_read
 
 KEY_BYTES = 32
@@ -37,6 +37,7 @@ class Snapshot(OfCluster):
     """Write what a decision would start from now, for support and for what-if: `fairlead snapshot > FILE`. Reads only."""
 
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
 
     def run(self) -> int:
         if sys.stdout.isatty():
@@ -58,7 +59,7 @@ class Snapshot(OfCluster):
 async def _read(asked: Snapshot) -> bytes:
     async with Client.connect(asked.kubeconfig, context=asked.context, user_agent="fairlead-cli") as client:
         try:
-            snapshot, now = await observe(client, asked.managed_drivers)
+            snapshot, now = await observe(client, asked.managed_drivers, asked.shared_claim_drivers)
         except Unread as error:
             raise not_read(error.error, "list", error.resource, None) from error
     if not list(snapshot.inventory.slice_names()):

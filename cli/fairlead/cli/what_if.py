@@ -22,7 +22,7 @@ from fairlead.cli.printer import Cell, Column, say
 from fairlead.cli.reading import Shown
 from fairlead.engine.forecast.what_if import ChangeError, Comparison
 from fairlead.history.facts import snapshot_file
-from fairlead.kube.flags import DRIVERS, ManagedDrivers
+from fairlead.kube.flags import DRIVERS, ManagedDrivers, SharedClaimDrivers
 from fairlead.ui.reading.cluster import NotReadError
 from fairlead.ui.what_if import world as worlds
 from fairlead.ui.what_if import written
@@ -76,6 +76,7 @@ class WhatIf(Shown):
     ] = 1
     snapshot: Snapshot = None
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
 
     def run(self) -> int:
         if self.snapshot is not None and (self.kubeconfig is not None or self.context):
@@ -93,6 +94,7 @@ class WhatIf(Shown):
                 horizon_s=horizon_s(self.horizon),
                 samples=self.samples,
                 drivers=self.managed_drivers,
+                shared_drivers=self.shared_claim_drivers,
                 own_profiles=True,
             )
         except OSError as error:

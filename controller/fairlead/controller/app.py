@@ -57,7 +57,9 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         ),
     ):
         while True:
-            async with standby.watching(client, options.managed_drivers, forecasts=options.forecast) as watched:
+            async with standby.watching(
+                client, options.managed_drivers, options.shared_claim_drivers, forecasts=options.forecast
+            ) as watched:
                 if allocations is not None:
                     allocations.caches = watched.caches
                 while not watched.failed.is_set():

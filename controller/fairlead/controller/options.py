@@ -18,6 +18,7 @@ from fairlead.kube.flags import (
     ManagedDrivers,
     MetricsBind,
     OtlpEndpoint,
+    SharedClaimDrivers,
     TraceRatio,
 )
 
@@ -114,6 +115,7 @@ class ControllerOptions:
         ),
     ] = False
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
     metrics_bind: MetricsBind = None
     otlp_endpoint: OtlpEndpoint = None
     trace_ratio: TraceRatio = 1.0

@@ -144,10 +144,12 @@ class _Once:
         yield Bookmark(resource_version)
 
 
-async def observe(client: Client, drivers: tuple[str, ...], *, wall: Clock = time.time) -> tuple[Snapshot, float]:
+async def observe(
+    client: Client, drivers: tuple[str, ...], shared_drivers: tuple[str, ...] = (), *, wall: Clock = time.time
+) -> tuple[Snapshot, float]:
     """The snapshot, and its time. Raises Unread; TimeoutError when the apiserver does not answer."""
     source = _Once(client)
-    caches = Caches(source, drivers, forecasts=False)
+    caches = Caches(source, drivers, shared_drivers, forecasts=False)
     await caches.discover(client)
     try:
         async with asyncio.timeout(FILL_S), background(*(each.run() for each in caches.all()), ignore=LeaseLostError):
@@ -159,5 +161,7 @@ async def observe(client: Client, drivers: tuple[str, ...], *, wall: Clock = tim
     caches.refresh_all()
     caches.refresh()
     now = wall()
-    rehearsal = Rehearsal(ControllerOptions(managed_drivers=drivers), client, caches)
+    rehearsal = Rehearsal(
+        ControllerOptions(managed_drivers=drivers, shared_claim_drivers=shared_drivers), client, caches
+    )
     return rehearsal.snapshot(now), now

@@ -46,9 +46,11 @@ class Watched:
 
 
 @contextlib.asynccontextmanager
-async def watching(client: Client, drivers: tuple[str, ...], *, forecasts: bool = True) -> AsyncIterator[Watched]:
+async def watching(
+    client: Client, drivers: tuple[str, ...], shared_drivers: tuple[str, ...] = (), *, forecasts: bool = True
+) -> AsyncIterator[Watched]:
     """Caches of the managed `drivers`, whose informers run while the body does. `forecasts`: whether any are made."""
-    caches = Caches(client, drivers, forecasts=forecasts)
+    caches = Caches(client, drivers, shared_drivers, forecasts=forecasts)
     await caches.discover(client)
     work = (*(each.run() for each in caches.all()), _freeze(caches))
     async with background(*work, ignore=LeaseLostError) as failed:

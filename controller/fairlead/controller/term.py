@@ -221,7 +221,9 @@ async def lead(
     `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
     """
     if watched is None:
-        async with watching(client, options.managed_drivers, forecasts=options.forecast) as own:
+        async with watching(
+            client, options.managed_drivers, options.shared_claim_drivers, forecasts=options.forecast
+        ) as own:
             await lead(
                 options, client, lease, watched=own, health=health, metrics=metrics, ready=ready, tracing=tracing,
             )  # fmt: skip

@@ -55,6 +55,13 @@ ManagedDrivers = Annotated[
     typer.Option("--managed-driver", help="DRA driver whose devices Fairlead allocates; may be repeated."),
 ]
 DRIVERS = (names.DRIVER,)
+SharedClaimDrivers = Annotated[
+    tuple[str, ...],
+    typer.Option(
+        "--shared-claim-driver",
+        help="DRA driver that is not managed, and whose devices Fairlead allocates in claims beside managed ones: no other claims use them; may be repeated.",
+    ),
+]
 DynamicMig = Annotated[
     bool,
     typer.Option("--dynamic-mig", help="Offer every MIG placement of GPUs that are not cut, and cut them on demand."),

@@ -8,11 +8,21 @@ Source: apimachinery labels/selector.go.
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 
 from fairlead.kube.objects import LabelSelector
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+_KEY = r"[A-Za-z0-9](?:[-\w./]*[A-Za-z0-9])?"
+_VALUE = r"(?:[A-Za-z0-9](?:[-\w.]*[A-Za-z0-9])?)?"
+_TERM = re.compile(
+    rf"\s*(?:(?P<no>!)?\s*(?P<key>{_KEY})|(?P<left>{_KEY})\s*(?P<equal>==?|!=)\s*(?P<right>{_VALUE})"
+    rf"|(?P<of>{_KEY})\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))\s*",
+    re.ASCII,
+)
 
 
 class SelectorError(ValueError):
@@ -48,6 +58,28 @@ class Selector:
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def parse(text: str) -> Selector:
+    """A selector as kubectl's -l takes it: `a=b,c!=d,e in (f,g),h,!i`. Raises SelectorError."""
+    terms = re.split(r",(?![^(]*\))", text) if text.strip() else []
+    return Selector(tuple(map(_requirement, terms)))
+
+
+def _requirement(term: str) -> Requirement:
+    found = _TERM.fullmatch(term)
+    if found is None:
+        raise SelectorError(
+            f"{term.strip()!r} is no requirement of labels: write a=b, a!=b, a in (b,c), a notin (b,c), a or !a"
+        )
+    if found["key"]:
+        return Requirement(found["key"], "DoesNotExist" if found["no"] else "Exists")
+    if found["left"]:
+        return Requirement(found["left"], "NotIn" if found["equal"] == "!=" else "In", (found["right"],))
+    values = tuple(each.strip() for each in found["values"].split(","))
+    if not all(re.fullmatch(_VALUE, each, re.ASCII) for each in values):
+        raise SelectorError(f"{term.strip()!r}: a value is no label's: letters, digits, '-', '_' and '.'")
+    return Requirement(found["of"], "In" if found["set"] == "in" else "NotIn", values)
 
 
 def _compare(value: str, operator: str, values: Sequence[str]) -> bool:

@@ -7,6 +7,11 @@
 {{- if and .Values.driver.enabled (not (has "gpu.fairlead.dev" .Values.managedDrivers)) -}}
 {{- fail "driver.enabled: the driver announces devices of gpu.fairlead.dev, which managedDrivers does not name: nobody would allocate them; add it, or set driver.enabled=false" -}}
 {{- end -}}
+{{- range .Values.sharedClaimDrivers -}}
+{{- if has . $.Values.managedDrivers -}}
+{{- fail (printf "sharedClaimDrivers: %s is in managedDrivers, too, and only Fairlead gives out its devices; take it out of one of them" .) -}}
+{{- end -}}
+{{- end -}}
 {{- with .Values.deviceClasses.extendedResources -}}
 {{- if and .enabled $.Values.policies.allocationFence -}}
 {{- fail "deviceClasses.extendedResources: kube-scheduler answers such limits itself, and policies.allocationFence keeps it off these devices; leave it to the webhook, which turns limits into claims, or, where Fairlead's controller allocates nothing, set policies.allocationFence=false" -}}
@@ -119,6 +124,13 @@ readinessProbe:
 {{- define "fairlead.managedArgs" -}}
 {{- range .Values.managedDrivers }}
 - --managed-driver={{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fairlead.driverArgs" -}}
+{{ include "fairlead.managedArgs" . }}
+{{- range .Values.sharedClaimDrivers }}
+- --shared-claim-driver={{ . }}
 {{- end }}
 {{- end -}}
 

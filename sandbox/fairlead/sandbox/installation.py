@@ -15,8 +15,10 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
+from fairlead.kube.quantity import Quantity
 from fairlead.sandbox import files, other_driver
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.sandbox.cpu_driver import CPUS, CpuDriver, Mode
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.install.workloads import READY_TIMEOUT_S
@@ -79,6 +81,21 @@ async def nics(cluster: Cluster) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
+async def cpus(cluster: Cluster, mode: Mode = "grouped") -> AsyncIterator[None]:
+    """The nodes' CPUs, as those of a stand-in for dra-driver-cpu, and its class."""
+    expression = f"device.driver == '{CPUS}'"
+    head = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": CPUS}}
+    await cluster.apply([head | {"spec": {"selectors": [{"cel": {"expression": expression}}]}}])
+
+    def made(node: Node, profile: str) -> StandIn:
+        number = int(Quantity.of(node.spec.cpu))
+        return CpuDriver(cluster.admin, node=node.name, profile=profile, cpus=number, cdi_dir=node.cdi_dir, mode=mode)
+
+    async with _on_nodes(cluster, made):
+        yield
+
+
+@contextlib.asynccontextmanager
 async def _on_nodes(cluster: Cluster, make: Callable[[Node, str], StandIn]) -> AsyncIterator[None]:
     """A driver on each node with a profile, which its kubelet has registered."""
     async with contextlib.AsyncExitStack() as stack:
@@ -96,29 +113,33 @@ async def _on_nodes(cluster: Cluster, make: Callable[[Node, str], StandIn]) -> A
 
 
 @contextlib.asynccontextmanager
-async def installed_for(options: ClusterOptions, driver: str, *, with_nics: bool = False) -> AsyncIterator[Cluster]:
+async def installed_for(options: ClusterOptions, driver: str, *, with_more: bool = False) -> AsyncIterator[Cluster]:
     """Fairlead installed for the simulated GPUs of labelled nodes, which this driver publishes: ours, or NVIDIA's beside none of ours.
 
-    `with_nics`: for those of DRANET beside them, too.
+    `with_more`: for the NICs of DRANET beside them, too, and the CPUs of dra-driver-cpu where claims can consume a part of a device.
     """
     objects = manifests.load(files.find(overlay_of(driver)))
     async with bare(options) as cluster, contextlib.AsyncExitStack() as stack:
         if driver != names.DRIVER:
             await stack.enter_async_context(nvidia_gpus(cluster))
-        if with_nics:
+        if with_more:
             await stack.enter_async_context(nics(cluster))
-            objects = also_managing(objects, DRANET)
+            more = [DRANET]
+            if cluster.release.has("consumable-capacity"):
+                await stack.enter_async_context(cpus(cluster))
+                more.append(CPUS)
+            objects = also_managing(objects, *more)
         await _install(cluster, objects)
         yield cluster
 
 
-def also_managing(objects: Iterable[Mapping[str, Any]], driver: str) -> list[manifests.Manifest]:
-    """What the chart renders with one more driver in `managedDrivers`: the programs' arguments, and the allocation fence with its messages."""
+def also_managing(objects: Iterable[Mapping[str, Any]], *drivers: str) -> list[manifests.Manifest]:
+    """What the chart renders with more drivers in `managedDrivers`: the programs' arguments, and the allocation fence with its messages."""
     text = json.dumps(list(objects))
     for pattern, more in (
-        (r'("--managed-driver=[^"]*")()', f', "--managed-driver={driver}"'),
-        (r"(r\.driver in \['[^\]]*)(\])", f", '{driver}'"),
-        (r"(devices of [^ ]+)( are allocated| are taken back| from)", f", {driver}"),
+        (r'("--managed-driver=[^"]*")()', "".join(f', "--managed-driver={driver}"' for driver in drivers)),
+        (r"(r\.driver in \['[^\]]*)(\])", "".join(f", '{driver}'" for driver in drivers)),
+        (r"(devices of [^ ]+)( are allocated| are taken back| from)", "".join(f", {driver}" for driver in drivers)),
     ):
         text = re.sub(pattern, rf"\1{more}\2", text)
     made: list[manifests.Manifest] = json.loads(text)

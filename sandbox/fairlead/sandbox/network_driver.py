@@ -43,8 +43,7 @@ def _rdma(number: int, gpu: Json, *, address: int) -> Json:
     if _NUMA in gpu:
         attributes["numaNode"] = gpu[_NUMA]
     device = _nic(f"{address:04x}:00:00.0", f"rdma{number}", rdma=True, **attributes)
-    if _ROOT in gpu:
-        device["attributes"][_ROOT] = gpu[_ROOT]
+    device["attributes"] |= {name: gpu[name] for name in (_ROOT, _NUMA) if name in gpu}
     return device
 
 

@@ -1,20 +1,23 @@
 """Devices of a second driver, NICs beside the GPUs: with the driver not managed kube-scheduler gives them out, and so nothing of theirs is
-given out here; what becomes of claims when it is managed from now on, and when it is managed no longer.
+given out here, unless the administrator says that no other claims use them; what becomes of claims when it is managed from now on, and when
+it is managed no longer.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.rehearsal import observe
 from fairlead.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, raw
 from fairlead.sandbox import files, installation
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.network_driver import DRANET
-from tests.controller.conftest import NAMESPACE, Bench
+from tests.controller.conftest import NAMESPACE, Bench, Life
 
 Json = dict[str, Any]
 NIC = "dranet.net"
@@ -133,3 +136,53 @@ async def test_a_driver_is_managed_no_longer(bench: Bench) -> None:
     await _fence(bench, DRANET)
     async with bench.controller(managed_drivers=BOTH):
         await bench.until(lambda: bench.running(late), "the gang that waited")
+
+
+async def test_a_driver_that_is_not_managed_is_shared_in_claims(bench: Bench) -> None:
+    """Claims of both get pairs, no NIC twice, also of two gangs at once; what kube-scheduler gave out for claims of NICs alone is passed by."""
+    await _fence(bench)
+    async with bench.controller(shared_claim_drivers=(DRANET,)):
+        alone = [f"alone-{number}" for number in range(3)]
+        for name in alone:
+            await bench.pod(name, template="nic", gates=())
+        await bench.until(lambda: bench.running(alone), "kube-scheduler gives out NICs, past the fence")
+        first, second = await asyncio.gather(
+            bench.gang("first", 6, template="both"), bench.gang("second", NICS - 9, template="both")
+        )
+        await bench.until(lambda: bench.running([*first, *second]), "all NICs that were free")
+        await bench.pod("late", template="both")
+        await bench.until(lambda: bench.status("late").get("reason") == "DevicesInUse", "none is left")
+        held = _devices(bench)
+        assert len({nic for nics in held.values() for nic in nics}) == NICS
+        assert [len(_devices(bench, names.DRIVER)[claim]) for claim in sorted(held)].count(1) == NICS - 3
+        seen, _ = await observe(bench.client, (names.DRIVER,), (DRANET,))
+        assert {pool.driver for pool in seen.inventory.pools_unordered()} == {*BOTH}, (
+            "what-if decides on the same devices"
+        )
+        await bench.delete(second[:1])
+        await bench.until(lambda: bench.running(["late"]), "the pair that is free again")
+
+
+async def test_a_leader_that_dies_leaves_no_shared_device_behind(bench: Bench) -> None:
+    gang = await bench.gang("gang", 4, template="both")
+    life = Life(3, allocations=True)
+    await bench.mortal(life, lambda: bench.running(gang), shared_claim_drivers=(DRANET,))
+    assert len(bench.allocated()) < len(gang), "it died in the middle"
+    async with bench.controller(shared_claim_drivers=(DRANET,)):
+        await bench.until(lambda: bench.running(gang), "the next leader gives all or takes all back")
+        assert sorted(map(len, _devices(bench).values())) == [1] * 4
+
+
+async def test_a_claim_that_could_be_of_the_shared_driver_alone_waits_and_says_what_helps(bench: Bench) -> None:
+    """kube-scheduler could not be kept off it: the fence and the controller know a claim by its managed devices."""
+    alternatives = [{"name": "gpu", "deviceClassName": names.GPU_CLASS}, {"name": "nic", "deviceClassName": NIC}]
+    devices = {"requests": [{"name": "either", "firstAvailable": alternatives}]}
+    body = {"metadata": {"name": "either"}, "spec": {"spec": {"devices": devices}}}
+    await bench.client.create(raw(RESOURCE_CLAIM_TEMPLATES), body, NAMESPACE)
+    async with bench.controller(shared_claim_drivers=(DRANET,)):
+        await bench.pod("pod", template="either")
+        await bench.until(lambda: "sharedClaimDrivers" in str(bench.status("pod").get("message")), "the reason")
+        assert bench.status("pod")["reason"] == "InvalidRequest"
+        assert bench.allocated() == []
+    async with bench.controller():
+        await bench.until(lambda: bench.running(["pod"]), "the GPU, where no driver is shared")

@@ -51,10 +51,10 @@ def test_a_member_that_joins_has_the_values_of_those_that_run():
 
 class TestTheText:
     def test_every_part_of_it(self):
-        text = f"{RAIL}, dra.net/rdmaRail=distinct of nic+card per worker-group, {names.ORDINAL} per subgroup"
+        text = f"{RAIL}, dra.net/alias=distinct of nic+card per worker-group, {names.ORDINAL} per subgroup"
         assert alignments(text) == (
             Alignment(RAIL),
-            Alignment("dra.net/rdmaRail", distinct=True, requests=("nic", "card"), scope="worker-group"),
+            Alignment("dra.net/alias", distinct=True, requests=("nic", "card"), scope="worker-group"),
             Alignment(names.ORDINAL, scope="subgroup"),
         )
         assert alignments(", ".join(map(str, alignments(text)))) == alignments(text)

@@ -188,7 +188,11 @@ GANG: tuple[Fact, ...] = (
     Fact("age in words", of("age page", made=("age", age), table="AGE", page_of_all="Age")),
     Fact(
         "how long it waits",
-        of(explained="Waited", **read_by(age, made="age", status="waitSeconds")),
+        of(
+            explained="Waited",
+            **read_by(age, made="age", status="waitSeconds", listed="waited_s"),
+            page_of_all="Waited",
+        ),
         lambda seen: seen.phase in {"Waiting", "Gathering"},
     ),
     Fact(
@@ -196,7 +200,8 @@ GANG: tuple[Fact, ...] = (
         of(
             "devices made",
             status=("models", lambda said: held(said["held"])),
-            explained=("Models", lambda text: held(re.findall(r"\d+ × [^,;]+", text))),
+            listed=("models", held),
+            **read_by(lambda text: held(re.findall(r"\d+ × [^,;]+", text)), explained="Models", page="held"),
         ),
         lambda seen: bool(seen.made["devices"]) and seen.phase in {"Running", "Admitted"},
     ),
@@ -244,9 +249,12 @@ GANG: tuple[Fact, ...] = (
     ),
     Fact(
         "when it is evicted",
-        of(
-            "evicted_at made",
-            **read_by(word(EVICTION), status="is Evicting", listed="why", explained="Why", **WHY),
+        (
+            *of(
+                "evicted_at made",
+                **read_by(word(EVICTION), status="is Evicting", listed="why", explained="Why", **WHY),
+            ),
+            Read("listed", "evicts_at"),
         ),
         lambda seen: seen.made["evicted_at"] is not None,
     ),
@@ -441,6 +449,10 @@ def _same_documents(answers: Answers) -> Iterable[str]:
             yield f"{path} as JSON is not what {' '.join(words)} -o json prints: {answers.api(path)} {printed}"
         if words[0] == "explain":
             text, page = answers.cli(*words), answers.page(path)
-            for line in (printed["headline"], *(line for part in printed["parts"] for line in part["lines"])):
+            for line in (
+                printed["headline"],
+                printed["summary"],
+                *(line for part in printed["parts"] for line in part["lines"]),
+            ):
                 if line not in text or line.removeprefix("gang ") not in page:
                     yield f"{path} or {' '.join(words)} does not have the line {line!r}"

@@ -148,7 +148,7 @@ class GangSeen:
 
     @cached_property
     def page_of_all(self) -> Raw:
-        titles = ("Gang", "Phase", "Queue", "Position", "Pods", "Age", "Forecast", "Why")
+        titles = ("Gang", "Phase", "Queue", "Position", "GPUs", "Idle", "Pods", "Waited", "Age", "Forecast", "Why")
         return dict(zip(titles, self.answers.page_rows[self.id], strict=True))
 
     @cached_property
@@ -287,7 +287,7 @@ class ClusterSeen:
 
     @cached_property
     def map(self) -> Raw:
-        found = self.answers.api("/")
+        found = self.answers.api("/map")
         counts = found["counts"]
         taken = sum(counts[state] for state in ("held", "idle", "starting"))
         gangs = Counter(each["phase"] for each in self.answers.listed.values())
@@ -323,7 +323,7 @@ class ClusterSeen:
 
     @cached_property
     def page(self) -> Raw:
-        text = self.answers.page("/")
+        text = self.answers.page("/map")
         found = {
             state: number(rf"(\d+) {state}\b")(text) for state in ("held", "idle", "starting", "drained", "broken")
         }
@@ -353,7 +353,7 @@ class ClusterSeen:
 
     @cached_property
     def snapshot(self) -> Raw:
-        counts = self.answers.api("/", facts=self.answers.planned)["counts"]
+        counts = self.answers.api("/map", facts=self.answers.planned)["counts"]
         taken = sum(counts[state] for state in ("held", "idle", "starting"))
         return {"GPUs": sum(counts.values()), "held": taken, "drained": counts["drained"], "broken": counts["broken"]}
 

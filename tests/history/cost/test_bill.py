@@ -17,12 +17,12 @@ from fairlead.history.cost.usage import add_money, hours
 from fairlead.history.cost.window import ConservationError, CostError, Known, Window, parse_by, parse_where
 from fairlead.history.ledger.entries import BUCKETS, Bucket, Interval
 from fairlead.kube.timestamps import DAY_US, HOUR_US
-from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, at, bill, lives
+from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, accounted, at, bill, lives, price_of
 from tests.support.ledger_in_memory import Ledger, allocation, interval
 
 
 def charges(found: Bill) -> dict[tuple[str, ...], dict[str, Fraction]]:
-    return {(line.kind, *line.keys): dict(line.charged) for line in found.lines}
+    return {(line.kind, *line.keys): accounted(line) for line in found.lines}
 
 
 def test_a_charge_is_time_times_price_with_the_window_cut_where_the_price_changes() -> None:
@@ -154,7 +154,7 @@ def test_whatever_is_asked_the_lines_sum_to_the_price_of_all_device_time(life: l
                 amount = Fraction(price.per_hour) * each.measure.amount * (end_us - start_us) / HOUR_US
                 add_money(expected, {price.currency: amount})
     found = make(Ledger(life), BOOK, asked, Known(WHOLE))
-    assert {currency: amount for currency, amount in found.total.items() if amount} == expected
+    assert {currency: amount for currency, amount in price_of(found).items() if amount} == expected
     assert sum(found.conservation.percent.values()) == Decimal("100.0")
     assert sum(found.figures.weighed.values()) == found.conservation.total
 
@@ -165,9 +165,9 @@ def test_two_windows_side_by_side_cost_what_the_whole_costs(life: list[Interval]
     parts: dict[tuple[str, ...], dict[str, Fraction]] = {}
     for window in (Window(WHOLE.since_us, WHOLE.since_us + cut), Window(WHOLE.since_us + cut, WHOLE.until_us)):
         for line in make(Ledger(life), BOOK, asked, Known(window)).lines:
-            add_money(parts.setdefault((line.kind, line.queue, *line.keys), {}), line.charged)
+            add_money(parts.setdefault((line.kind, line.queue, *line.keys), {}), accounted(line))
     whole = make(Ledger(life), BOOK, asked, Known(WHOLE))
-    lines = {(line.kind, line.queue, *line.keys): line.charged for line in whole.lines}
+    lines = {(line.kind, line.queue, *line.keys): accounted(line) for line in whole.lines}
     assert without_zeros(parts) == without_zeros(lines)
 
 

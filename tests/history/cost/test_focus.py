@@ -20,7 +20,7 @@ from fairlead.history.cost.focus import COLUMNS, lines, rows
 from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.history.prices import rounded
 from fairlead.kube.timestamps import DAY_US
-from tests.support.costs import BOOK, DAY, WHOLE, lives
+from tests.support.costs import BOOK, DAY, WHOLE, accounted, lives, price_of
 from tests.support.ledger_in_memory import Ledger, allocation, day, interval
 
 MANDATORY = {
@@ -132,12 +132,12 @@ def test_a_file_sums_to_the_bill_exactly_and_its_sub_accounts_to_their_queues(li
         if row["x_ChargedTo"] != "none":
             queues[row["SubAccountId"], row["BillingCurrency"]] += Decimal(row["BilledCost"])
     assert {key: value for key, value in total.items() if value} == {
-        currency: rounded(amount, 12) for currency, amount in bill.total.items() if rounded(amount, 12)
+        currency: rounded(amount, 12) for currency, amount in price_of(bill).items() if rounded(amount, 12)
     }
     charged: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
     for line in bill.lines:
         if line.kind in {"use", "idle"}:
-            for currency, amount in line.charged.items():
+            for currency, amount in accounted(line).items():
                 charged[line.keys[0], currency] += amount
     for key in charged.keys() | queues.keys():
         assert abs(Fraction(queues[key]) - charged[key]) < Fraction(1, 10**9)

@@ -17,7 +17,7 @@ from fairlead.history.cost.window import BY, CostError, Known, Window
 from fairlead.history.ledger.entries import Allocation, Batch, Interval
 from fairlead.history.ledger.store import reader, writer
 from fairlead.kube.timestamps import DAY_US
-from tests.support.costs import BOOK, WHOLE, lives
+from tests.support.costs import BOOK, WHOLE, accounted, lives
 from tests.support.ledger_in_memory import Ledger
 
 ASKED = st.builds(
@@ -36,7 +36,7 @@ def outcome(source: Any, asked: Asked) -> Any:
 
 
 def lines(bill: Bill) -> Any:
-    made = {(line.kind, line.queue, line.keys): (dict(line.charged), line.figures) for line in bill.lines}
+    made = {(line.kind, line.queue, line.keys): (accounted(line), line.figures) for line in bill.lines}
     return made, bill.conservation.weighed, bill.conservation.days
 
 

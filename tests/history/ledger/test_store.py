@@ -66,6 +66,32 @@ def test_a_term_begins_with_the_open_intervals_as_they_were_written(where: str) 
         )
 
 
+def test_how_busy_the_devices_of_a_gang_were_is_read_stretch_by_stretch_and_of_no_other_gang(where: str) -> None:
+    hour = [MONDAY_US + hour * HOUR_US for hour in range(25)]
+    others = [
+        interval("used", hour[1], hour[4], of=allocation(8, namespace="else"), number=3),
+        interval("used", hour[1], hour[4], of=allocation(9, gang="other"), number=4),
+        interval("used", hour[22], of=allocation(7), number=5),
+    ]
+    with writing(where) as writer, reading(where) as reader:
+        writer.commit(a_day())
+        writer.commit(Batch(as_of_us=hour[24], intervals=tuple(enumerate(others, 20))))
+        found = reader.stretches("ml", "train", hour[6], hour[23], 100)
+        assert [(each.node, each.device, each.bucket) for each in found] == [
+            ("node-0", "gpu-0", "used"),
+            ("node-0", "gpu-0", "idle"),
+            ("node-0", "gpu-0", "used"),
+            ("node-0", "gpu-5", "used"),
+        ]
+        assert [(each.start_us, each.end_us) for each in found] == [
+            (hour[6], hour[9]), (hour[9], hour[10]), (hour[10], hour[20]), (hour[22], hour[23])
+        ]  # fmt: skip
+        # Half of what the samples say of six hours, of which five were seen and four busy.
+        assert (found[0].sampled_us, found[0].busy_us) == (5 * HOUR_US // 2, 2 * HOUR_US)
+        assert reader.stretches("ml", "train", hour[6], hour[23], 2) == found[2:]
+        assert reader.stretches("ml", "none", 0, 2**62, 100) == []
+
+
 def test_an_interval_is_replaced_by_its_number(day: Day) -> None:
     writer, reader = day
     last = a_day().intervals[-1][1]

@@ -90,7 +90,7 @@ async def test_what_is_being_typed_stays(chromium: Browser) -> None:
 
 async def test_a_node_that_breaks_is_drawn_so(chromium: Browser) -> None:
     async with AsyncExitStack() as stack:
-        made = await shown(stack, chromium, "/?node=node-002")
+        made = await shown(stack, chromium, "/map?node=node-002")
         page = made.tab.page
         await made.change("nodes", ui.node("node-002", ready=False))
         await expect(page.locator("#node").get_by_text("the node is not ready").first).to_be_visible()

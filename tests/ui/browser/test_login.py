@@ -15,7 +15,7 @@ from tests.ui.test_scope import OTHERS, shared
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 TOKEN = "token-of-alice"
-PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/time", "/cost"]
+PATHS = ["/", "/map", "/map?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/time", "/cost"]
 
 
 @contextlib.asynccontextmanager
@@ -73,7 +73,7 @@ async def test_nothing_of_another_tenant_is_on_any_page_as_a_browser_has_it(chro
             status = await seen.open(path)
             shown = await seen.page.content()  # tooltips, labels and attributes, too
             assert not OTHERS.findall(shown), path
-            assert status == (200 if nodes or (not path.startswith("/?") and path != "/") else 403), path
+            assert status == (200 if nodes or not path.startswith("/map") else 403), path
             assert await seen.faults() == [], path
         await seen.open("/gangs")
         assert "team-0/wait-00000" in await seen.page.get_by_role("main").inner_text()

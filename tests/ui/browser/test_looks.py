@@ -24,8 +24,9 @@ HEIGHT = 900
 # Mean difference of a colour's part, of 255, over the page; and how many of a hundred fields may differ by more than FAR.
 MEAN, FAR, SHARE = 5.0, 48, 6.0
 PAGES = {
-    "cluster": "/",
-    "node": "/?node=node-004",
+    "overview": "/",
+    "map": "/map",
+    "node": "/map?node=node-004",
     "queues": "/queues",
     "gangs": "/gangs",
     "gang": "/gangs/team-0/wait-00000",
@@ -88,7 +89,7 @@ async def test_pages_look_as_they_did_when_somebody_looked(chromium, width, dark
 )
 async def test_a_page_that_looks_otherwise_is_noticed(chromium, change):
     async with served() as reader, tab(chromium, reader.address) as seen:
-        await seen.open("/")
+        await seen.open("/map")
         before = await look(seen)
         await seen.page.evaluate(
             "rule => { const made = new CSSStyleSheet(); made.replaceSync(rule); document.adoptedStyleSheets = [made];"

@@ -10,9 +10,10 @@ from tests.support.ui_ledger import ledger
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PATHS = {
-    "cluster": "/",
-    "node": "/?node=node-004#node",
-    "no-node": "/?node=none",
+    "overview": "/",
+    "map": "/map",
+    "node": "/map?node=node-004#node",
+    "no-node": "/map?node=none",
     "queues": "/queues",
     "gangs": "/gangs",
     "chosen": "/gangs?queue=queue-1&sort=age",

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 EVERY_KIND = ("gangs", "pods", "queues", "resourceclaims", "nodes", "resourceslices", "deviceclasses")
 OF_OTHERS = ("gangs", "pods", "resourceclaims")
-PAGES = ("/", "/queues", "/gangs")
+PAGES = ("/", "/map", "/queues", "/gangs")
 
 
 def no_gpus():

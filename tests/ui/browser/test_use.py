@@ -7,11 +7,10 @@ from tests.support.browser import PHONE, Tab, tab
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-PATHS = ["/", "/?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/team-0/wait-0000"]
+PATHS = ["/", "/map", "/map?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/team-0/wait-0000"]
 # What the page offers, and what has the focus, by a name that both have: links, controls.
-OFFERED = (
-    """() => [...document.querySelectorAll('a, button, input, select')].map(each => each.outerHTML.slice(0, 200))"""
-)
+OFFERED = """() => [...document.querySelectorAll('a, button, input, select, summary')].filter(each => each.checkVisibility())
+    .map(each => each.outerHTML.slice(0, 200))"""
 FOCUSED = """() => {
   const each = document.activeElement, look = getComputedStyle(each), box = each.getBoundingClientRect();
   return {
@@ -49,7 +48,7 @@ async def test_everything_is_reached_by_keyboard_in_its_order_and_shows_that_it_
 
 async def test_a_reader_finds_what_holds_a_gpu_by_keyboard_alone(chromium):
     async with reader() as served, tab(chromium, served.address, reduced_motion="reduce") as seen:
-        await seen.open("/")
+        await seen.open("/map")
         await seen.page.get_by_role("link", name="node-001").focus()
         await seen.page.keyboard.press("Enter")
         await seen.page.get_by_role("heading", name="Node node-001").wait_for()
@@ -103,9 +102,9 @@ async def test_nothing_moves_for_a_reader_who_wants_no_motion(chromium):
 
 async def test_states_are_told_apart_in_the_readers_own_colours(chromium):
     async with reader() as served, tab(chromium, served.address, forced_colors="active") as seen:
-        await seen.open("/")
+        await seen.open("/map")
         fills = "where => getComputedStyle(document.querySelector(where)).fill"
-        held = await seen.page.evaluate(fills, ".nodes rect.q0.held")
+        held = await seen.page.evaluate(fills, ".nodes rect.held")
         free = await seen.page.evaluate(fills, ".nodes rect.c.free")
         assert held != free
         assert await seen.faults() == []

@@ -52,7 +52,7 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
     bind = probes.parse_bind(options.bind)
     trust = _trust(options)
     async with Client.connect(options.kubeconfig, user_agent="fairlead-ui") as client, asyncio.TaskGroup() as tasks:
-        source = WatchedSource(client)
+        source = WatchedSource(client, name=_host(options.urls[0]) if options.urls else "")
         metrics = Metrics(CollectorRegistry())
         namespaces = KnownNamespaces(source, of_ledger(options.ledger) if options.ledger else None)
         viewers, sessions = _viewers(options, client, namespaces, metrics, trust)
@@ -67,6 +67,7 @@ async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None
             ledger=ledger,
             computing=_computing(options),
             drivers=options.managed_drivers,
+            shared_drivers=options.shared_claim_drivers,
         )
         certificate = Certificate(options.certificate_from, covered=(*LOCAL, *(_host(url) for url in options.urls)))
         tasks.create_task(source.run())

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from fairlead.kube.credentials import Kubeconfig
-from fairlead.kube.flags import DRIVERS, DURATION, KUBECONFIG, ManagedDrivers, MetricsBind
+from fairlead.kube.flags import DRIVERS, DURATION, KUBECONFIG, ManagedDrivers, MetricsBind, SharedClaimDrivers
 from fairlead.ui.access.sessions import ABSOLUTE_S, IDLE_S
 
 AUDIENCE: Final = "fairlead-ui"
@@ -17,7 +17,7 @@ AUDIENCE: Final = "fairlead-ui"
 
 @dataclass(frozen=True, kw_only=True)
 class UiOptions:
-    """What `fairlead ui` can be told; without `login` only ledger, kubeconfig and managed_drivers count."""
+    """What `fairlead ui` can be told; without `login` only ledger, kubeconfig and the drivers count."""
 
     login: Annotated[
         Literal["token", "proxy"] | None,
@@ -99,4 +99,5 @@ class UiOptions:
     ] = ""
     kubeconfig: Annotated[Kubeconfig, KUBECONFIG] = None
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
     metrics_bind: MetricsBind = None

@@ -94,6 +94,7 @@ class _Program:
         self._cache = InformerCache(
             client,
             drivers=options.managed_drivers,
+            shared_drivers=options.shared_claim_drivers,
             controllers=frozenset(options.controllers),
             traces_ratio=None if tracer is None else options.trace_ratio,
         )

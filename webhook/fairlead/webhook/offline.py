@@ -96,6 +96,7 @@ class PodIntent:
     size: int | None
     queue: str | None
     models: Models | None = None
+    without_devices: bool = False
 
     def __str__(self) -> str:
         """`gang train of 8, queue research`."""
@@ -106,6 +107,8 @@ class PodIntent:
     @property
     def on_models(self) -> str:
         """Whether its devices come from one GPU product, as far as its pods say."""
+        if self.without_devices:
+            return f"no device; it waits and starts with the others ({names.MEMBERS}: all)"
         if self.models == "any":
             return "devices of any GPU products (fairlead.dev/models: any)"
         if self.models == "same":
@@ -166,6 +169,7 @@ class World:
     """The cluster that the manifests describe. `faults` are manifests that cannot be read."""
 
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
     classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
     templates: dict[Key, Template] = field(default_factory=dict)
     claims: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
@@ -214,6 +218,7 @@ class World:
         selected = policies.of_namespace(self.policies, review.namespace, labels) if review.namespace else ()
         return Facts(
             drivers=self.drivers,
+            shared_drivers=self.shared_drivers,
             classes=self.classes,
             templates=self.templates,
             claims=self.claims,
@@ -231,9 +236,10 @@ def world_of(
     *,
     served_apis: frozenset[str] = frozenset(),
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> World:
     """`drivers`: those that the cluster manages, with their classes."""
-    world = World(served_apis=served_apis, drivers=drivers, classes=shipped(drivers))
+    world = World(served_apis=served_apis, drivers=drivers, shared_drivers=shared_drivers, classes=shipped(drivers))
     for document in documents:
         world.add(document)
     return world
@@ -312,7 +318,11 @@ def _gang(pod: Json) -> PodIntent:
     """The gang of a pod that was admitted, so that its annotations can be read."""
     intent = intent_of(pod)
     return PodIntent(
-        name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue, models=intent.models
+        name=intent.gang or "",
+        size=intent.size if intent.gang else 1,
+        queue=intent.queue,
+        models=intent.models,
+        without_devices=not map_at(pod, "spec").get("resourceClaims"),
     )
 
 

@@ -10,7 +10,15 @@ import typer
 
 from fairlead.api import names
 from fairlead.kube.credentials import Kubeconfig
-from fairlead.kube.flags import DRIVERS, KUBECONFIG, ManagedDrivers, MetricsBind, OtlpEndpoint, TraceRatio
+from fairlead.kube.flags import (
+    DRIVERS,
+    KUBECONFIG,
+    ManagedDrivers,
+    MetricsBind,
+    OtlpEndpoint,
+    SharedClaimDrivers,
+    TraceRatio,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +37,7 @@ class WebhookOptions:
         f"{names.NAMESPACE}/fairlead-webhook"
     )
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
     certificate_from: Annotated[
         Path | None,
         typer.Option(

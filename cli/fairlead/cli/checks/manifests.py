@@ -29,7 +29,7 @@ from fairlead.cli.limits import TooLongError, cpu_at_most
 from fairlead.cli.printer import console, say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.flags import DRIVERS, ManagedDrivers
+from fairlead.kube.flags import DRIVERS, ManagedDrivers, SharedClaimDrivers
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     FLAVORS,
@@ -84,6 +84,7 @@ class Manifests:
     user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check"
     groups: Annotated[tuple[str, ...], typer.Option("--as-group", help="Group of that user.")] = ()
     managed_drivers: ManagedDrivers = DRIVERS
+    shared_claim_drivers: SharedClaimDrivers = ()
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text"
 
     def run(self) -> int:
@@ -95,7 +96,12 @@ class Manifests:
         except (OSError, ValueError, errors.ApiError, NotReadError) as error:
             say(error, file=sys.stderr)
             return 2
-        world = world_of([*context, *documents], served_apis=serves, drivers=self.managed_drivers)
+        world = world_of(
+            [*context, *documents],
+            served_apis=serves,
+            drivers=self.managed_drivers,
+            shared_drivers=self.shared_claim_drivers,
+        )
         every_group = GROUPS | set(self.groups)
         everything = [*documents, *(found for found in read.values() if found is not None)]
         answers: list[Answer] = []

@@ -5,9 +5,7 @@ all device time went.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, Literal
 
 import typer
@@ -19,7 +17,7 @@ from fairlead.cli.cost.reading import Priced, Window
 from fairlead.cli.printer import Cell, Column, say
 from fairlead.history.cost import bill, focus, window, written
 from fairlead.history.cost.bill import Bill, Conservation, Line
-from fairlead.history.cost.usage import Figures, hours
+from fairlead.history.cost.usage import Figures, Money, hours
 from fairlead.history.cost.window import CostError
 from fairlead.history.cost.written import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
@@ -38,6 +36,7 @@ FIGURES = (
     Column(title="UTILISED", right=True, dispensable=4),
     Column(title="CHARGED", right=True),
 )
+UNCHARGED = Column(title="UNCHARGED", right=True)
 UNPRICED = Column(title="UNPRICED", right=True)
 _IDLE = {"holder": "their holders", "queue": "their queues", "shared": "all by their use"}
 
@@ -122,11 +121,15 @@ def _show(bill: Bill) -> None:
     columns = [*(Column(title=name.upper(), least=8, most=48) for name in asked.by), *FIGURES]
     rows = [_row(line) for line in bill.lines]
     rows.append(_total(bill))
+    every: list[Line | Bill] = [*bill.lines, bill]
+    if any(bill.uncharged.values()):
+        columns.append(UNCHARGED)
+        for row, each in zip(rows, every, strict=True):
+            row.append(Cell(amounts(each.uncharged)))
     if unpriced:
         columns.append(UNPRICED)
-        for row, line in zip(rows, [*bill.lines, None], strict=True):
-            figures = bill.figures if line is None else line.figures
-            row.append(Cell(number(hours(figures.unpriced))))
+        for row, each in zip(rows, every, strict=True):
+            row.append(Cell(number(hours(each.figures.unpriced))))
     printer.table(columns, rows)
     if not bill.lines:
         say("Nothing in this window matches.")
@@ -160,18 +163,21 @@ def _row(line: Line) -> list[Cell]:
     else:
         names = list(line.keys)
         names[0] = f"({written.kind(line)}) {names[0]}".strip()
-    return [*(Cell(name) for name in names), *_figures(line.figures, line.charged, held=line.kind == "use")]
+    return [
+        *(Cell(name) for name in names),
+        *_figures(line.figures, line.charged, held=line.kind == "use"),
+    ]
 
 
 def _total(bill: Bill) -> list[Cell]:
     names = ["TOTAL", *("" for _ in bill.asked.by[1:])]
     return [
         *(Cell(name, "bold") for name in names),
-        *(Cell(cell.text, "bold") for cell in _figures(bill.figures, bill.total, held=True, every=True)),
+        *(Cell(cell.text, "bold") for cell in _figures(bill.figures, bill.charged, held=True, every=True)),
     ]
 
 
-def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, every: bool = False) -> list[Cell]:
+def _figures(figures: Figures, charged: Money, *, held: bool, every: bool = False) -> list[Cell]:
     """`held`: with the columns that only time in claims has. `every`: hours of all buckets, for the total."""
     utilisation = written.utilisation(figures)
     whole = figures.held if held and not every else sum(figures.weighed.values())

@@ -6,7 +6,7 @@ what the API showed. A check returns sentences; an empty list means that the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fairlead.api.drivers import attributes_of
@@ -19,6 +19,7 @@ ISLAND_GPUS = 4
 
 # What a check may ask of a device: (pool, device) → its attributes as published, by bare name.
 Attributes = Callable[[str, str], dict[str, object]]
+Promises = Callable[[History, Attributes], Iterator[str]]
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Case:
     folder: str
     title: str
     gangs: tuple[tuple[GangKey, int], ...]
-    promises: Callable[[History, Attributes], Iterator[str]]
+    promises: Promises
     files: tuple[str, ...] = ()
     disturbed: bool = False
     driver: str = ""
@@ -254,18 +255,39 @@ def _on_the_same_rails(history: History, attributes: Attributes) -> Iterator[str
         yield f"the pods' rails are {by_pod} instead of the same four"
 
 
-def _beside_each_other(history: History, attributes: Attributes) -> Iterator[str]:
-    gang = _gang(history, "vision", "rdma-training")
+def _beside_each_other(name: str, alike: Mapping[str, tuple[str, str]]) -> Promises:
+    """Of each of these attributes the devices of two requests have one value; no NIC is in two claims."""
+
+    def promises(history: History, attributes: Attributes) -> Iterator[str]:
+        gang = _gang(history, "vision", name)
+        for pod in gang.pods:
+            uses = {use.request: attributes(use.pool, use.device) for use in history.devices(pod)}
+            for attribute, requests in alike.items():
+                found = {uses.get(request, {}).get(attribute) for request in requests}
+                if len(found) != 1 or None in found:
+                    listed = " and ".join(requests)
+                    yield f"pod {pod.name} got {listed} of {attribute} {sorted(map(str, found))} instead of one"
+            if (nic := uses.get("nic", {})).get("rdma") is not True:
+                yield f"pod {pod.name} got the NIC {nic.get('ifName')}, which has no RDMA"
+        nics = [(use.pool, use.device) for pod in gang.pods for use in history.devices(pod) if use.request == "nic"]
+        if len(set(nics)) != len(gang.pods):
+            yield f"{len(gang.pods)} pods that ran together got {len(set(nics))} NICs"
+        yield from _started_together(gang)
+
+    return promises
+
+
+def _with_its_coordinator(history: History, attributes: Attributes) -> Iterator[str]:
+    gang = _gang(history, "language", "self-play")
+    if len(gang.pods) != 5:
+        yield f"{len(gang.pods)} pods of self-play were seen instead of a coordinator and 4 workers"
+    workers = [pod for pod in gang.pods if "-workers-" in pod.name]
     for pod in gang.pods:
-        uses = {use.request: attributes(use.pool, use.device) for use in history.devices(pod)}
-        roots = {found.get("pcieRoot") for found in uses.values()}
-        if set(uses) != {"gpu", "nic"} or len(roots) != 1 or None in roots:
-            yield f"pod {pod.name} got devices of the PCIe roots {sorted(map(str, roots))} instead of a GPU and a NIC of one"
-        elif uses["nic"].get("rdma") is not True:
-            yield f"pod {pod.name} got the NIC {uses['nic'].get('ifName')}, which has no RDMA"
-    nics = [(use.pool, use.device) for pod in gang.pods for use in history.devices(pod) if use.request == "nic"]
-    if len(set(nics)) != len(gang.pods):
-        yield f"{len(gang.pods)} pods that ran together got {len(set(nics))} NICs"
+        yield from _count(history, pod, 1 if pod in workers else 0)
+        if pod.phase != "Succeeded":
+            yield f"pod {pod.name}: ended as {pod.phase} instead of Succeeded"
+        if pod not in workers and pod.bound_s is not None and pod.bound_s < max(each.created_s for each in workers):
+            yield f"pod {pod.name} was bound before all of its workers were there"
     yield from _started_together(gang)
 
 
@@ -315,11 +337,40 @@ GPU_AND_NIC = Case(
     "23-gpu-and-nic",
     "a GPU and the RDMA NIC under its PCIe root, in one claim",
     (_one("vision", "rdma-training", 4),),
-    _beside_each_other,
+    _beside_each_other("rdma-training", {"pcieRoot": ("gpu", "nic")}),
     driver="dra.net",
 )
+GPU_NIC_CPU = Case(
+    "26-gpu-nic-cpu",
+    "a GPU, the NIC under its PCIe root and CPUs of its NUMA node, in one claim",
+    (_one("vision", "aligned", 8),),
+    _beside_each_other("aligned", {"pcieRoot": ("gpu", "nic"), "numaNode": ("gpu", "cpus")}),
+    driver="dra.cpu",
+)
 
-CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM, DEPLOYMENT, RAILS, GPU_AND_NIC)
+COORDINATOR = Case(
+    "25-members-without-gpus",
+    "a coordinator without GPUs waits and starts with its four workers",
+    (_one("language", "self-play", 5),),
+    _with_its_coordinator,
+    files=("job.yaml",),
+    disturbed=True,
+)
+
+CASES = (
+    ONE_GPU,
+    INDEXED_JOB,
+    TWO_GANGS,
+    ONE_ISLAND,
+    MIG,
+    FALLBACK,
+    RECLAIM,
+    DEPLOYMENT,
+    RAILS,
+    GPU_AND_NIC,
+    COORDINATOR,
+    GPU_NIC_CPU,
+)
 # What the demo shows. The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
 WAVES = ((INDEXED_JOB, ONE_ISLAND, MIG, DEPLOYMENT), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

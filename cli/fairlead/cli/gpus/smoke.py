@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.api import names
-from fairlead.cli import printer
+from fairlead.cli import completion, printer
 from fairlead.cli.gpus import smoke_objects
 from fairlead.cli.gpus.published import belongs, holders, slices_of
 from fairlead.cli.gpus.smoke_objects import verdict
@@ -29,14 +29,15 @@ from fairlead.cli.printer import Cell, Column, say
 from fairlead.cli.reading import Shown
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, Raw, raw
+from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, raw
+from fairlead.ui.model.gangs import line
 from fairlead.ui.reading.cluster import Cluster, NotReadError
 
 POLL_S = 0.5
 RECHECK_S = 5.0
 """How often a device whose pod has no node yet is looked up again."""
 ALL_WELL, FAILED, NOTHING_TESTED = 0, 1, 3
-_CLAIMS, _PODS = raw(RESOURCE_CLAIMS), raw(PODS)
+_CLAIMS, _GANGS, _PODS = raw(RESOURCE_CLAIMS), raw(GANGS), raw(PODS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Device:
 class SmokeTest(Shown):
     """Test a node: allocate each free device, look at it from a container, clean up. Exit code 0: all well; 1: not; 3: none free."""
 
-    node: Annotated[str, typer.Argument(help="The node.")]
+    node: Annotated[str, typer.Argument(help="The node.", autocompletion=completion.nodes)]
     together: Annotated[
         bool,
         typer.Option(
@@ -85,7 +86,10 @@ class SmokeTest(Shown):
         str, typer.Option("--also", metavar="COMMAND", help="A command that has to succeed in the container, too.")
     ] = ""
     namespace: Namespace = None
-    queue: Annotated[str | None, typer.Option(help="Queue of the pods. Default: as the namespace has it.")] = None
+    queue: Annotated[
+        str | None,
+        typer.Option(help="Queue of the pods. Default: as the namespace has it.", autocompletion=completion.queues),
+    ] = None
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each device.")] = 300.0
 
     def run(self) -> int:
@@ -118,6 +122,7 @@ class Smoke:
         self._asked = asked
         self._namespace = asked.namespace or asked.own_namespace
         self._number = number or secrets.token_hex(3)
+        self._told: set[str] = set()
         self._labels = {smoke_objects.LABEL: self._number, smoke_objects.NODE_LABEL: asked.node[:63].rstrip("-.")}
 
     async def run(self) -> list[Row]:
@@ -215,6 +220,7 @@ class Smoke:
         except errors.ApiError as error:
             return replace(failed, detail=str(error))
         checked_s = begun_s
+        waits = ""
         while True:
             try:
                 seen = await self._client.get(_PODS, name, namespace)
@@ -232,14 +238,31 @@ class Smoke:
                     seconds=round(time.monotonic() - begun_s, 1),
                     bus_gb_s=found.bus_gb_s,
                 )
-            if not (seen.get("spec") or {}).get("nodeName") and time.monotonic() - checked_s > RECHECK_S:
+            placed = bool((seen.get("spec") or {}).get("nodeName"))
+            waits = "" if placed else await self._waits(name, shown[0]) or waits
+            if not placed and time.monotonic() - checked_s > RECHECK_S:
                 # A device that was tainted after it was found free: its pod would wait until the time is up.
                 if why := await self._withdrawn(devices):
                     return replace(failed, detail=why)
                 checked_s = time.monotonic()
             if time.monotonic() - begun_s > self._asked.timeout_s:
-                return replace(failed, detail=f"not finished within {self._asked.timeout_s:g} s: {_standing(seen)}")
+                return replace(
+                    failed, detail=f"not finished within {self._asked.timeout_s:g} s: {waits or _standing(seen)}"
+                )
             await asyncio.sleep(POLL_S)
+
+    async def _waits(self, pod: str, device: str) -> str:
+        """Why the pod's gang waits; each reason is told once, with the first device that it keeps. "" where it does not wait, or may not be read."""
+        try:
+            gang = await self._client.get(_GANGS, pod, self._namespace)
+        except errors.ApiError:
+            return ""
+        found = line(gang, now=0.0)
+        why = f"{found.reason}: {found.why}" if found.phase == "Waiting" else ""
+        if why and why not in self._told:
+            self._told.add(why)
+            say(f"{device} waits: {why}", file=sys.stderr, flush=True)
+        return why
 
     # -- removal -------------------------------------------------------------------------------------------------------
 

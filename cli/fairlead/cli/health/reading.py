@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -32,7 +32,6 @@ AT_ONCE = 8
 KUBELETS_MAX = 50
 PREPARE_FAILS = "FailedPrepareDynamicResources"
 _GATE = re.compile(rb'^kubernetes_feature_enabled\{name="(\w+)",stage="[^"]*"\} ([01])', re.MULTILINE)
-_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 SHARED: tuple[Resource[Any], ...] = (
     resources.NODES,
@@ -70,9 +69,34 @@ RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
     ),
 }
 """What the programs cannot do without: the account, and the right."""
+INSTALLED = {
+    "": ("namespaces", "configmaps", "secrets", "services", "serviceaccounts"),
+    "admissionregistration.k8s.io": ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+    "apiextensions.k8s.io": ("customresourcedefinitions",),
+    "apps": ("daemonsets", "deployments"),
+    "networking.k8s.io": ("networkpolicies",),
+    "policy": ("poddisruptionbudgets",),
+    "rbac.authorization.k8s.io": ("clusterroles", "clusterrolebindings", "roles", "rolebindings"),
+    "resource.k8s.io": ("deviceclasses",),
+}
+"""What an install creates, by group."""
+INSTALL_RIGHTS: dict[str, tuple[str, dict[str, str]]] = {
+    f"create {plural}{group and '.'}{group}": (
+        "",
+        {"group": group, "resource": plural, "verb": "create", "namespace": names.NAMESPACE},
+    )
+    for group, plurals in INSTALLED.items()
+    for plural in plurals
+} | {
+    "escalate clusterroles.rbac.authorization.k8s.io": (
+        "",
+        {"group": "rbac.authorization.k8s.io", "resource": "clusterroles", "verb": "escalate"},
+    )
+}
+"""What the user needs for an install. The roles give rights that the user may not have, which takes `escalate`."""
 
 
-Part = Literal["gates", "kubelets", "rights"]
+Part = Literal["gates", "kubelets", "rights", "install"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +117,13 @@ class Looking(Shown):
             help="DRA driver whose devices Fairlead allocates; may be repeated. Default: as the controller's Deployment has it.",
         ),
     ] = ()
+    shared_claim_drivers: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--shared-claim-driver",
+            help="DRA driver whose devices claims may have beside managed ones; may be repeated. Default: as the controller's Deployment has it.",
+        ),
+    ] = ()
 
 
 async def read(
@@ -100,6 +131,7 @@ async def read(
     kinds: Iterable[Resource[Any]],
     *,
     drivers: Sequence[str] = (),
+    shared_drivers: Sequence[str] = (),
     look_into: Sequence[str] = (),
     optional: Iterable[Resource[Any]] = (),
     parts: Collection[Part] = (),
@@ -109,7 +141,7 @@ async def read(
 ) -> Seen:
     """`look_into` are API groups whose kinds are wanted, `optional` kinds of other systems, listed in whatever version is served.
 
-    `drivers` are the managed ones; none: those that the controller's Deployment names. `try_slices` tries what the apiserver keeps of
+    `drivers` are the managed ones, `shared_drivers` those allowed beside them; none: as the controller's Deployment says. `try_slices` tries what the apiserver keeps of
     a slice, as far as the part `gates` does not say it. `try_webhook` is the namespace of the pod for the trial. Raises NotReadError where the
     cluster does not answer.
     """
@@ -123,7 +155,7 @@ async def read(
     lists = {str(resource): found for resource, found in zip(wanted, listed, strict=True)}
     for each in optional:  # not served: there are none
         lists.setdefault(str(each), Listed(served=False, gap=groups_gap))
-    drivers = tuple(drivers) or _managed(lists) or (names.DRIVER,)
+    drivers = tuple(drivers) or _named(lists, "--managed-driver") or (names.DRIVER,)
     seen = Seen(now=wall(), lists=lists, drivers=drivers)
     more: dict[str, Any] = {}
     if "gates" in parts:
@@ -133,8 +165,9 @@ async def read(
     if "kubelets" in parts:
         nodes = [values.name(each) for each in seen.gpu_nodes][:KUBELETS_MAX]
         more["kubelets"], more["kubelets_gap"] = await _kubelets(client, nodes, turns)
-    if "rights" in parts:
-        more["allowed"], more["allowed_gap"] = await _rights(client)
+    for part, rights in (("rights", RIGHTS), ("install", INSTALL_RIGHTS)):
+        if part in parts:
+            more["allowed"], more["allowed_gap"] = await _rights(client, rights)
     now_s = _newest(lists) or wall()
     if try_webhook is not None:
         if _left_out(seen, try_webhook):
@@ -153,18 +186,19 @@ async def read(
         kinds=frozenset(served),
         discovered=discovered,
         drivers=drivers,
+        shared_drivers=tuple(shared_drivers) or _named(lists, "--shared-claim-driver"),
         **more,
     )
 
 
-def _managed(lists: dict[str, Listed]) -> tuple[str, ...]:
-    """Drivers that the controller's Deployment has as --managed-driver."""
+def _named(lists: dict[str, Listed], wanted: str) -> tuple[str, ...]:
+    """Drivers that the controller's Deployment has under this flag."""
     found: list[str] = []
     for each in lists.get(str(resources.DEPLOYMENTS), Listed()).items:
         if (values.namespace(each), values.name(each)) == (names.NAMESPACE, names.CONTROLLER_ACCOUNT):
             for word, after in itertools.pairwise([*values.arguments(each), ""]):
                 flag, given, value = word.partition("=")
-                if flag == "--managed-driver":
+                if flag == wanted:
                     found.append(value if given else after)
     return tuple(dict.fromkeys(found))
 
@@ -301,18 +335,22 @@ async def _kubelets(client: Client, nodes: Sequence[str], turns: asyncio.Semapho
     return {node: config for node, config in found.items() if config}, gaps[0] if gaps else ""
 
 
-async def _rights(client: Client) -> tuple[dict[str, bool], str]:
+async def _rights(client: Client, rights: Mapping[str, tuple[str, Raw]]) -> tuple[dict[str, bool], str]:
+    """What the account of each right may do; "" is who asks."""
     found: dict[str, bool] = {}
-    for right, (user, attributes) in RIGHTS.items():
+    for right, (user, attributes) in rights.items():
+        kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
+        subject = {"user": user, "groups": _groups_of(user)} if user else {}
+        plural = f"{kind.lower()}s"
         body = {
             "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": user, "groups": _groups_of(user), "resourceAttributes": attributes},
+            "kind": kind,
+            "spec": {**subject, "resourceAttributes": attributes},
         }
         try:
-            answer = _object(await client.request("POST", _REVIEWS, body=body))
+            answer = _object(await client.request("POST", f"/apis/authorization.k8s.io/v1/{plural}", body=body))
         except errors.ApiError as error:
-            return {}, _gap("create", "subjectaccessreviews.authorization.k8s.io", error)
+            return {}, _gap("create", f"{plural}.authorization.k8s.io", error)
         found[right] = values.value(answer, "status", "allowed") is True
     return found, ""
 

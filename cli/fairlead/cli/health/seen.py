@@ -71,6 +71,7 @@ class Seen:
     trial: Trial = Trial()
     slice_trial: SliceTrial = SliceTrial()
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
 
     def listed(self, resource: Resource[Any] | str) -> Listed:
         return self.lists.get(str(resource)) or Listed(gap=f"{resource} were not read")

@@ -9,24 +9,33 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 
 from fairlead.api import foreign
-from fairlead.cli import printer, reading
+from fairlead.cli import completion, reading
 from fairlead.cli.gpus.published import Evictions, Holder, Say, devices_of, gpu_name, holders, slices_of, teller
 from fairlead.cli.gpus.repair import NOT_FINISHED, OK
+from fairlead.cli.listing import Listing, Row
 from fairlead.cli.operate.drain_marks import DriverMarks, RuleMarks, drained, marks, served_rules
 from fairlead.cli.options import LINE, Lines
 from fairlead.cli.printer import Cell, Column, say
-from fairlead.cli.reading import OfCluster, Shown
+from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.flags import Form
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, raw
+from fairlead.kube.resources import (
+    DEVICE_TAINT_RULE_VERSIONS,
+    DEVICE_TAINT_RULES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+    raw,
+)
 from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 POLL_S = 1.0
@@ -173,7 +182,9 @@ def _node_and_gpu(text: str) -> tuple[str, str]:
 Gpu = Annotated[
     tuple[str, str],
     Form(_node_and_gpu, "/".join),
-    typer.Argument(metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3."),
+    typer.Argument(
+        metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3.", autocompletion=completion.gpus
+    ),
 ]
 
 
@@ -234,15 +245,31 @@ class Undrain(OfGpu):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drained(Shown):
+class Drained(Listing):
     """List the GPUs that are drained."""
 
-    def run(self) -> None:
-        rows = self.ask(lambda cluster: drained(cluster.client))
-        if self.output != "table":
-            printer.structured(rows, self.output)
-        elif not rows:
-            say("no GPU is drained")
-        else:
-            fields = ("node", "gpu", "by", "since", "how", "reason")
-            printer.table(COLUMNS, [[Cell(str(row[key]) or "-") for key in fields] for row in rows])
+    kind: ClassVar[str] = "drained GPU"
+    watches: ClassVar[tuple[Resource[Any], ...]] = (
+        RESOURCE_SLICES,
+        *(replace(DEVICE_TAINT_RULES, version=each) for each in DEVICE_TAINT_RULE_VERSIONS),
+    )
+
+    names: Annotated[tuple[str, ...], typer.Argument(metavar="[NODE/GPU]...", help="Only these.")] = ()
+
+    def columns(self) -> Sequence[Column]:
+        return COLUMNS
+
+    async def rows(self, cluster: Cluster) -> list[Row]:
+        fields = ("node", "gpu", "by", "since", "how", "reason")
+        return [
+            Row(
+                name=f"{row['node']}/{row['gpu']}",
+                reference=f"{row['node']}/{row['gpu']}",
+                lines=[[Cell(str(row[key]) or "-") for key in fields]],
+                value=row,
+            )
+            for row in await drained(cluster.client)
+        ]
+
+    def none(self) -> str:
+        return "no GPU is drained"

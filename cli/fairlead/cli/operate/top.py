@@ -7,14 +7,11 @@ namespace. While the apiserver is away the last picture stays and says so. The t
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 from rich.console import Console, Group
@@ -172,6 +169,7 @@ Sleep = Callable[[float], Awaitable[None]]
 class Top(OfCluster):
     """Watch queues, nodes' GPUs and gangs in the terminal; Ctrl-C ends it. Each GPU is one letter, the first line says which."""
 
+    progress: ClassVar[bool] = False
     sort: Annotated[
         Sort, typer.Option(help="Order of gangs; line: waiting ones first, in the order of their queues.")
     ] = "line"
@@ -198,9 +196,6 @@ class Top(OfCluster):
 
         try:
             self.ask(work)
-        except BrokenPipeError:
-            with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except (KeyboardInterrupt, asyncio.CancelledError):
             pass  # this is how it is ended: Ctrl-C, or SIGTERM
         return 0

@@ -38,7 +38,8 @@ def show(asked: Ui) -> int:
     async def live(cluster: Cluster) -> int:
         known = Ledger(asked.ledger, flavors=lambda: cluster.list(resources.FLAVORS))
         computing = Computing(Where(kubeconfig=kubeconfig, context=context))
-        return await _serve(asked, LiveSource(cluster.client, namespace=of_cluster.own_namespace), known, computing)
+        source = LiveSource(cluster.client, namespace=of_cluster.own_namespace, name=of_cluster.cluster_name)
+        return await _serve(asked, source, known, computing)
 
     return of_cluster.ask(live)
 
@@ -54,7 +55,14 @@ async def _serve(asked: Ui, source: Source, ledger: Ledger, computing: Computing
         )  # what is listed lives long: to look at all of it again costs a quarter of a second
         try:
             address = await stack.enter_async_context(
-                serve(source, port=asked.port, ledger=ledger, computing=computing, drivers=asked.managed_drivers)
+                serve(
+                    source,
+                    port=asked.port,
+                    ledger=ledger,
+                    computing=computing,
+                    drivers=asked.managed_drivers,
+                    shared_drivers=asked.shared_claim_drivers,
+                )
             )
         except OSError as error:
             reason = error.strerror or str(error)

@@ -1,6 +1,6 @@
-"""`fairlead drain` and `recreate`: what must end before Fairlead is uninstalled, with the operator's permissions, not a program's.
+"""`fairlead prepare-uninstall` and `recreate`: what must end before Fairlead is uninstalled, with the operator's permissions, not a program's.
 
-`drain`: no claim may hold a device of its drivers; an uninstall in another order leaves claims that no driver can unprepare, and pods that
+`prepare-uninstall`: no claim may hold a device of its drivers; an uninstall in another order leaves claims that no driver can unprepare, and pods that
 cannot terminate. It lists the claims and gated pods, and evicts only when asked to.
 
 `recreate`: a pod whose claims the webhook named waits for claims that only Fairlead's controller makes. After a downgrade to a version that
@@ -34,10 +34,9 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drain(OfCluster):
+class PrepareUninstall(OfCluster):
     """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
 
-    node: Annotated[str, typer.Argument(hidden=True)] = ""
     evict: Annotated[
         bool, typer.Option("--evict", help="Stop the controller, then evict the pods that hold devices.")
     ] = False
@@ -46,17 +45,16 @@ class Drain(OfCluster):
 
     def run(self) -> int:
         """Exit code 0 when nothing holds a device, 1 when something does."""
-        if self.node:
-            message = f"{self.node}: this empties the whole cluster before an uninstall; for one node: kubectl drain {self.node}"
-            raise typer.BadParameter(message, param_hint="drain")
         return asyncio.run(self._connected())
 
     async def _connected(self) -> int:
-        async with Client.connect(self.kubeconfig, context=self.context, user_agent="fairlead-drain") as client:
-            draining = Draining(client, self.managed_drivers)
+        async with Client.connect(
+            self.kubeconfig, context=self.context, user_agent="fairlead-prepare-uninstall"
+        ) as client:
+            preparation = Preparation(client, self.managed_drivers)
             if self.evict:
-                await draining.evict(self.timeout_s)
-            held = await draining.look()
+                await preparation.evict(self.timeout_s)
+            held = await preparation.look()
             say("\n".join(said(held)))
             return 1 if held.claims else 0
 
@@ -72,7 +70,9 @@ class Held:
 def said(held: Held) -> list[str]:
     """Lines for people: what holds devices, and what waits for Fairlead."""
     if held.claims:
-        lines = [f"{len(held.claims)} claims hold devices; end their pods, or run `fairlead drain --evict`:"]
+        lines = [
+            f"{len(held.claims)} claims hold devices; end their pods, or run `fairlead prepare-uninstall --evict`:"
+        ]
         lines += [
             f"  {claim}: {', '.join(pods) or 'reserved for no pod'}" for claim, pods in sorted(held.claims.items())
         ]
@@ -86,7 +86,7 @@ def said(held: Held) -> list[str]:
     return lines
 
 
-class Draining:
+class Preparation:
     def __init__(self, client: Client, drivers: Collection[str], *, sleep: Sleep = asyncio.sleep) -> None:
         self._client = client
         self._drivers = drivers

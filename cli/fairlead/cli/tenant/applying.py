@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
@@ -21,6 +21,7 @@ from fairlead.api.queue import Queue
 from fairlead.api.tenant import Tenant
 from fairlead.api.tenant_objects import NAME, PER_CLASS, Obj, objects, shared_objects
 from fairlead.cli import printer
+from fairlead.cli.listing import Listing, Row
 from fairlead.cli.printer import Cell, Column, say
 from fairlead.cli.reading import Shown
 from fairlead.kube import errors, resources
@@ -222,23 +223,42 @@ COLUMNS = (
     Column(title="POD SECURITY", dispensable=2),
     Column(title="DEVICES", least=12, dispensable=1),
 )
+_FIELDS = ("tenant", "namespace", "queue", "podSecurity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Shown):
+class List(Listing):
     """List the cluster's tenants: namespaces, queues, Pod Security, and what their quotas of devices have left."""
 
-    def run(self) -> None:
-        rows = self.ask(_rows)
-        if self.output != "table":
-            printer.structured(rows, self.output)
-        elif rows:
-            fields = ("tenant", "namespace", "queue", "podSecurity")
-            table = [[*(Cell(row[each]) for each in fields), Cell(_devices(row["devices"]))] for row in rows]
-            printer.table(COLUMNS, table)
-        else:
-            text = f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME"
-            say(text, file=sys.stderr)
+    kind: ClassVar[str] = "tenant"
+    watches: ClassVar[tuple[Resource[Any], ...]] = (resources.NAMESPACES, resources.RESOURCE_QUOTAS)
+
+    def columns(self) -> Sequence[Column]:
+        return COLUMNS
+
+    async def rows(self, cluster: Cluster) -> list[Row]:
+        """One for each namespace of a tenant, by tenant."""
+        namespaces = [each for each in await cluster.list(resources.NAMESPACES) if _tenant(each)]
+        quotas = {
+            each["metadata"]["namespace"]: each.get("status") or {}
+            for each in await list_if_allowed(cluster, resources.RESOURCE_QUOTAS)
+            if each["metadata"]["name"] == NAME
+        }
+        found = [
+            Row(
+                name=value["tenant"],
+                reference=f"namespace/{value['namespace']}",
+                lines=[[*(Cell(value[each]) for each in _FIELDS), Cell(_devices(value["devices"]))]],
+                value=value,
+                labels=(each["metadata"]["labels"],),
+            )
+            for each in namespaces
+            for value in [_value(each, quotas.get(each["metadata"]["name"], {}))]
+        ]
+        return sorted(found, key=lambda row: (row.name, row.reference))
+
+    def none(self) -> str:
+        return f"no namespace has the label {names.TENANT}; create a tenant: fairlead tenant create NAME"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,19 +285,7 @@ class Show(Shown):
         return 0
 
 
-async def _rows(cluster: Cluster) -> list[dict[str, Any]]:
-    """One for each namespace of a tenant, by tenant."""
-    namespaces = [each for each in await cluster.list(resources.NAMESPACES) if _tenant(each)]
-    quotas = {
-        each["metadata"]["namespace"]: each.get("status") or {}
-        for each in await list_if_allowed(cluster, resources.RESOURCE_QUOTAS)
-        if each["metadata"]["name"] == NAME
-    }
-    rows = [_row(each, quotas.get(each["metadata"]["name"], {})) for each in namespaces]
-    return sorted(rows, key=lambda row: (row["tenant"], row["namespace"]))
-
-
-def _row(namespace: Raw, status: Raw) -> dict[str, Any]:
+def _value(namespace: Raw, status: Raw) -> dict[str, Any]:
     labels, used = namespace["metadata"]["labels"], status.get("used") or {}
     return {
         "tenant": labels[names.TENANT],

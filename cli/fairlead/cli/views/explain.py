@@ -15,13 +15,15 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli import printer, reading
+from fairlead.cli import completion, printer, reading
 from fairlead.cli.options import Namespace
 from fairlead.cli.printer import say
 from fairlead.cli.reading import Shown
+from fairlead.engine.inventory.inventory import Inventory
 from fairlead.kube import resources
 from fairlead.kube.resources import Raw, Resource
-from fairlead.ui.model.devices import busy_line, readable
+from fairlead.ui.model.aligned import align_of, aligned_lines
+from fairlead.ui.model.devices import busy_line, readable, readable_slices
 from fairlead.ui.model.explanations import Explanation, gang_explanation, pod_explanation, queue_explanation
 from fairlead.ui.model.plain_pods import gang_of
 from fairlead.ui.reading.cluster import Cluster, NotReadError, list_if_allowed
@@ -34,7 +36,12 @@ READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS
 class Explain(Shown):
     """Explain the state of a pod, a gang or a queue: what blocks it, what holds its devices, what would change it."""
 
-    target: Annotated[str, typer.Argument(help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.")]
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.", autocompletion=completion.explained
+        ),
+    ]
     namespace: Namespace = None
 
     def run(self) -> int:
@@ -71,16 +78,20 @@ async def _find(cluster: Cluster, kind: str, name: str, namespace: str) -> Expla
     now = time()
     if kind == "gang":
         raw = await cluster.get(resources.GANGS, name, namespace)
-        return None if raw is None else gang_explanation(raw, now=now, devices=await _devices(cluster, raw, now=now))
+        if raw is None:
+            return None
+        devices, aligned = await _devices(cluster, raw, now=now)
+        return gang_explanation(raw, now=now, devices=devices, aligned=aligned)
     if kind == "pod":
         pod = await cluster.get(resources.PODS, name, namespace)
         if pod is None:
             return None
         gang = await cluster.get(resources.GANGS, gang_of(pod), namespace)
         if gang is not None:
-            devices = await _devices(cluster, gang, now=now)
+            devices, _ = await _devices(cluster, gang, now=now)
         elif (pod.get("status") or {}).get("phase") == "Running":
-            devices = await _devices_of(cluster, namespace, {str(pod["metadata"].get("uid", ""))}, now=now)
+            claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
+            devices = busy_line(readable(claims), {str(pod["metadata"].get("uid", ""))}, now=now)
         else:
             devices = ""
         return pod_explanation(pod, gang, now=now, devices=devices)
@@ -104,21 +115,21 @@ async def _pods(cluster: Cluster, namespace: str | None = None) -> list[Raw]:
     return await list_if_allowed(cluster, resources.raw(resources.PODS), namespace)
 
 
-async def _devices(cluster: Cluster, gang: Raw, *, now: float) -> str:
-    """How busy the gang's devices are, where it runs and the user may list pods and claims."""
+async def _devices(cluster: Cluster, gang: Raw, *, now: float) -> tuple[str, tuple[str, ...]]:
+    """How busy the gang's devices are, and how they are aligned, where it runs and the user may list pods, claims and slices."""
     if (gang.get("status") or {}).get("phase") != "Running":
-        return ""
+        return "", ()
     namespace, name = gang["metadata"]["namespace"], gang["metadata"]["name"]
-    pods = await list_if_allowed(cluster, resources.PODS, namespace)
-    own = {str(pod["metadata"].get("uid", "")) for pod in pods if gang_of(pod) == name}
-    return await _devices_of(cluster, namespace, own, now=now)
-
-
-async def _devices_of(cluster: Cluster, namespace: str, pods: set[str], *, now: float) -> str:
+    pods = [pod for pod in await list_if_allowed(cluster, resources.PODS, namespace) if gang_of(pod) == name]
     if not pods:
-        return ""
-    claims = await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)
-    return busy_line(readable(claims), pods, now=now)
+        return "", ()
+    claims = list(readable(await list_if_allowed(cluster, resources.RESOURCE_CLAIMS, namespace)))
+    aligned: tuple[str, ...] = ()
+    if align_of(pods):
+        inventory = Inventory()
+        inventory.set_slices(readable_slices(await list_if_allowed(cluster, resources.RESOURCE_SLICES)))
+        aligned = aligned_lines(pods, claims, inventory)
+    return busy_line(claims, {str(pod["metadata"].get("uid", "")) for pod in pods}, now=now), aligned
 
 
 async def _missing(cluster: Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
@@ -154,6 +165,8 @@ def _close(name: str, known: Iterable[str]) -> list[str]:
 
 def _print(explanation: Explanation) -> None:
     printer.paragraph(explanation.headline, bold=True)
+    if explanation.summary:
+        printer.paragraph(explanation.summary, indent=2)
     for part in explanation.parts:
         printer.paragraph(f"{part.title}:", indent=2)
         for text in part.lines:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, ClassVar
 
-from fairlead.cli import printer
-from fairlead.cli.printer import Cell, Column, say
-from fairlead.cli.reading import Shown
+import typer
+
+from fairlead.cli import completion
+from fairlead.cli.listing import Listing, Row
+from fairlead.cli.printer import Cell, Column
 from fairlead.kube import resources
 from fairlead.kube.quantity import amount
+from fairlead.kube.resources import Resource
 from fairlead.ui.model.queues import Line, Share, tree
+from fairlead.ui.reading.cluster import Cluster
 
 COLUMNS = (
     Column(title="QUEUE", least=16, most=48),
@@ -28,16 +32,19 @@ COLUMNS = (
 
 
 def rows(lines: Sequence[Line]) -> list[list[Cell]]:
-    """A row for each flavor of a queue; its name and counts are in the first."""
+    return [row for each in lines for row in _rows(each)]
+
+
+def _rows(each: Line) -> list[list[Cell]]:
+    """A row for each flavor; the queue's name and counts are in the first."""
     made = []
-    for each in lines:
-        for number, share in enumerate(each.shares or (None,)):
-            first = number == 0
-            name, counts = (
-                ("  " * each.depth + each.name, (str(each.running), str(each.waiting))) if first else ("", ("", ""))
-            )
-            figures = (Cell("-"), *[Cell("")] * 6) if share is None else _figures(share)
-            made.append([Cell(name), *figures, *map(Cell, counts)])
+    for number, share in enumerate(each.shares or (None,)):
+        first = number == 0
+        name, counts = (
+            ("  " * each.depth + each.name, (str(each.running), str(each.waiting))) if first else ("", ("", ""))
+        )
+        figures = (Cell("-"), *[Cell("")] * 6) if share is None else _figures(share)
+        made.append([Cell(name), *figures, *map(Cell, counts)])
     return made
 
 
@@ -49,33 +56,49 @@ def _figures(share: Share) -> tuple[Cell, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Queues(Shown):
+class Queues(Listing):
     """Show the tree of queues: what each uses, its fair share, what it deserves, and how many gangs wait in it."""
 
-    def run(self) -> None:
-        lines = tree(self.ask(lambda cluster: cluster.list(resources.QUEUES)))
-        if self.output != "table":
-            printer.structured([asdict(each) for each in lines], self.output)
-            return
-        if not lines:
-            say("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
-            return
-        printer.table(COLUMNS, rows(lines))
-        for each in lines:
-            if each.problem:
-                printer.paragraph(f"queue {each.name}: {each.problem}")
-        for each in lines:
-            if each.hold.startswith(f"queue {each.name} "):  # else it is that of a queue above
-                printer.paragraph(each.hold)
-        for each in lines:
-            if each.schedule:
-                printer.paragraph(f"schedule of queue {each.name}: {'; '.join(each.schedule)}")
-        for each in lines:
-            if each.budget:
-                printer.paragraph(f"budget of queue {each.name}: {each.budget}")
-        unlimited = [each.name for each in lines if each.open_to_all]
+    kind: ClassVar[str] = "queue"
+    watches: ClassVar[tuple[Resource[Any], ...]] = (resources.QUEUES,)
+
+    names: Annotated[
+        tuple[str, ...], typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=completion.queues)
+    ] = ()
+
+    def columns(self) -> Sequence[Column]:
+        return COLUMNS
+
+    async def rows(self, cluster: Cluster) -> list[Row]:
+        found = await cluster.list(resources.QUEUES)
+        labels = {raw["metadata"]["name"]: raw["metadata"].get("labels") or {} for raw in found}
+        lines = tree(found)
+        if self.names or self.selector.requirements:  # no tree, but some of its queues
+            lines = [replace(each, depth=0) for each in lines]
+        return [
+            Row(
+                name=each.name,
+                reference=f"queue.fairlead.dev/{each.name}",
+                lines=_rows(each),
+                value=asdict(each),
+                labels=(labels[each.name],),
+            )
+            for each in lines
+        ]
+
+    def none(self) -> str:
+        return "no queues: every gang waits in one line, without quota; see docs/queues.md"
+
+    def notes(self, rows: Sequence[Row]) -> Iterator[str]:
+        values = [row.value for row in rows]
+        yield from (f"queue {each['name']}: {each['problem']}" for each in values if each["problem"])
+        # A hold that does not begin with the queue's name is that of a queue above.
+        yield from (each["hold"] for each in values if each["hold"].startswith(f"queue {each['name']} "))
+        yield from (
+            f"schedule of queue {each['name']}: {'; '.join(each['schedule'])}" for each in values if each["schedule"]
+        )
+        yield from (f"budget of queue {each['name']}: {each['budget']}" for each in values if each["budget"])
+        unlimited = [each["name"] for each in values if each["open_to_all"]]
         if unlimited:
             shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")
-            printer.paragraph(
-                f"open to every namespace that names it, for want of a namespaceSelector: {shown}; see docs/queues.md"
-            )
+            yield f"open to every namespace that names it, for want of a namespaceSelector: {shown}; see docs/queues.md"

@@ -148,7 +148,8 @@ class Takeover(Writes):
             return False
         if claim.status.allocation is not None:
             return any(reference.uid in gated for reference in claim.status.reserved_for)
-        managed = claims.managed(claim.spec, self._caches.tables.classes, self._caches.drivers)
+        caches = self._caches
+        managed = claims.managed(claim.spec, caches.tables.classes, caches.drivers, caches.shared_drivers)
         return managed.ours or bool(managed.problem)
 
     async def _touch(self, claim: resource.ResourceClaim) -> None:

@@ -29,8 +29,15 @@ TOKENS_A_RUN = 6_000  # of selectors of one namespace that are compiled in a cal
 class Caches(Informers):
     """The informers, and three views over them: `lookup`, `records` and `rules`."""
 
-    def __init__(self, client: Source, drivers: tuple[str, ...], *, forecasts: bool = True) -> None:
-        super().__init__(client, drivers, forecasts=forecasts)
+    def __init__(
+        self,
+        client: Source,
+        drivers: tuple[str, ...],
+        shared_drivers: tuple[str, ...] = (),
+        *,
+        forecasts: bool = True,
+    ) -> None:
+        super().__init__(client, drivers, shared_drivers, forecasts=forecasts)
         self.lookup = Lookup(self)
         self.records = GangRecords(self)
         self.rules = Rules(self, self.records)

@@ -67,8 +67,8 @@ class Handlers:
                 self._gangs_of(lambda pod: pod.spec.node_name == name and not pod.finished)
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
-        """Devices of other drivers are kube-scheduler's to give out: no decision sees them."""
-        if change.object.spec.driver not in self._informers.drivers:
+        """Devices of other drivers are kube-scheduler's to give out: no decision sees them, but of those allowed in claims beside managed ones."""
+        if change.object.spec.driver not in (*self._informers.drivers, *self._informers.shared_drivers):
             return
         if change.new is None:
             self._tables.drop_slice(change.key)

@@ -23,11 +23,18 @@ from fairlead.kube.resources import Raw
 class Informers:
     """`discover` once, then run each of `all()`; read nothing before all are `synced`.
 
-    `drivers`: the managed ones. `forecasts` False: what only they read is not watched. `gangs`, `tables` and `triggers` follow what they show.
+    `drivers`: the managed ones; `shared_drivers`: those allowed in claims beside them. `forecasts` False: what only they read is not watched. `gangs`, `tables` and `triggers` follow what they show.
     """
 
-    def __init__(self, client: Source, drivers: tuple[str, ...], *, forecasts: bool = True) -> None:
-        self.drivers = drivers
+    def __init__(
+        self,
+        client: Source,
+        drivers: tuple[str, ...],
+        shared_drivers: tuple[str, ...] = (),
+        *,
+        forecasts: bool = True,
+    ) -> None:
+        self.drivers, self.shared_drivers = drivers, shared_drivers
         self.pods: Informer[core.Pod] = Informer(
             client,
             resources.PODS,

@@ -31,7 +31,7 @@ class Lookup:
     """Implements `members.Lookup`."""
 
     def __init__(self, informers: Informers) -> None:
-        self.drivers = informers.drivers
+        self.drivers, self.shared_drivers = informers.drivers, informers.shared_drivers
         self._informers = informers
         self._tables = informers.tables
 

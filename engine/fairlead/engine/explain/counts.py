@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from fairlead.cel.devices.managed import named_drivers
 from fairlead.engine.allocator.requests import CompiledRequest
 from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
 from fairlead.engine.explain.nodes import NodeRefusals, NodeRoom
@@ -32,12 +33,15 @@ class CountCaches:
 
 class Shortages(NamedTuple):
     """What one unit lacks: one entry per alternative of each request; of each request the alternative that comes nearest to a place; and the
-    counts of that with the fewest devices for its count.
+    counts of that with the fewest devices for its count. A request for a part of a device, of which others may have another, is not the scarcest.
     """
 
     all: tuple[RequestShortage, ...]
     nearest: tuple[RequestShortage, ...]
     worst: RequestCounts | None
+    scarcest: (
+        RequestShortage | None
+    )  # of requests for devices of several classes that with the fewest free ones; None: all are of one
 
     @property
     def selector_failed(self) -> bool:
@@ -88,21 +92,32 @@ class ShortageCounter:
         found: list[RequestShortage] = []
         nearest: list[RequestShortage] = []
         worst: RequestCounts | None = None
+        scarcest: RequestShortage | None = None
         least = 0.0
+        classes = {
+            frozenset(request.class_name for request in alternatives)
+            for claim in unit.shape.claims
+            for alternatives in claim.alternatives
+        }
         for claim, claim_request in zip(unit.shape.claims, unit.claims, strict=True):
             for alternatives in claim.alternatives:
                 of_request: list[tuple[RequestShortage, RequestCounts]] = []
                 for request in alternatives:
                     counts = self._counts_for(request, refusals)
-                    of_request.append((_shortage(str(claim_request), request, counts, len(alternatives)), counts))
+                    of = _class_of(request) if len(classes) > 1 else ""
+                    shortage = _shortage(str(claim_request), request, counts, len(alternatives), of)
+                    of_request.append((shortage, counts))
                 found += [shortage for shortage, _ in of_request]
                 if not of_request:
                     continue
                 closest, counts = max(of_request, key=lambda each: _nearness(each[0]))
                 nearest.append(closest)
+                whole = closest.of and not any(request.filter.capacity for request in alternatives)
+                if whole and (scarcest is None or closest.free / closest.wanted < scarcest.free / scarcest.wanted):
+                    scarcest = closest
                 if worst is None or counts.best / closest.wanted < least:
                     worst, least = counts, counts.best / closest.wanted
-        return Shortages(tuple(found), tuple(nearest), worst)
+        return Shortages(tuple(found), tuple(nearest), worst, scarcest)
 
     def _counts_for(self, request: CompiledRequest, refusals: NodeRefusals) -> RequestCounts:
         kind = (request.filter, request.admin, request.all)
@@ -204,8 +219,15 @@ def _taken(device: Device) -> Rejection:
     return Rejection.IN_USE if claimed else Rejection.RELEASING
 
 
-def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: int) -> RequestShortage:
-    """`of`: alternatives that the request has."""
+def _class_of(request: CompiledRequest) -> str:
+    drivers = " or ".join(named_drivers(request.filter.class_selectors))
+    driver = f" (driver {drivers})" if drivers not in {"", request.class_name} else ""
+    return f"DeviceClass {request.class_name}{driver}"
+
+
+def _shortage(
+    claim: str, request: CompiledRequest, counts: RequestCounts, alternatives: int, of: str
+) -> RequestShortage:
     removed = sorted(counts.removed.items(), key=lambda item: _ORDER[item[0]])
     return RequestShortage(
         claim=claim,
@@ -216,7 +238,8 @@ def _shortage(claim: str, request: CompiledRequest, counts: RequestCounts, of: i
         removed=tuple((why, number) for why, number in removed if number),
         nodes=counts.nodes,
         detail=counts.detail,
-        alternatives=of,
+        alternatives=alternatives,
+        of=of,
     )
 
 

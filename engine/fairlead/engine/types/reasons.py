@@ -114,6 +114,12 @@ class RequestShortage:
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
     alternatives: int = 1  # that its request has (`firstAvailable`)
+    of: str = ""  # "DeviceClass x (driver y)", where the pod's requests are for devices of several classes
+
+    @property
+    def free(self) -> int:
+        """Devices that nothing keeps from it."""
+        return self.devices - sum(count for _, count in self.removed)
 
     @property
     def serving(self) -> int:
@@ -122,7 +128,8 @@ class RequestShortage:
 
     def __str__(self) -> str:
         fell = ", ".join(f"{count} ({why.value})" for why, count in self.removed)
-        text = f"request {self.request} of claim {self.claim} wants {self.wanted}: of {self.devices} devices"
+        wanted = f"{self.wanted} of {self.of}" if self.of else self.wanted
+        text = f"request {self.request} of claim {self.claim} wants {wanted}: of {self.devices} devices"
         text += f" these do not serve: {fell}" if fell else " all would serve"
         text += f"; the best node has {self.per_node_best} left" if self.nodes else "; none is left"
         return f"{text} ({self.detail})" if self.detail else text

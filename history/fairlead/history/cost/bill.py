@@ -2,8 +2,8 @@
 
 Charges are of one basis: `allocated`, or `utilised`; the part of the allocated cost that was not utilised is then a line of its own.
 The idle time in claims is charged to the `holder`, to its `queue` as a line of its own, or `shared`: over all lines, by their charges
-without it. Time that no claim holds is a line per bucket, and never spread over others.
-Keeps: the lines of an unfiltered bill sum to the price of all device time, whatever groups, basis and idle are. Idle is shared before
+without it. Time that no claim holds is a line per bucket, and never spread over others: nobody is charged for it.
+Keeps: the lines of an unfiltered bill, charged or not, sum to the price of all device time, whatever groups, basis and idle are. Idle is shared before
 lines are left out, so a filter changes no line's charge. No bill is made unless the ledger's sums are the time that devices were there
 (`conserve`). Percentages sum to exactly 100.0: each is rounded down to a tenth, and the tenths that are left over go to the largest
 remainders, of equal ones to the first bucket.
@@ -47,7 +47,8 @@ class Asked:
 class Line:
     """`kind`: "use"; "idle", that of a queue or, where nothing else was used, of all; "not utilised"; or a bucket that no claim holds.
 
-    `keys` in the order of the bill's groups; `queue` is that of an idle line. Figures of a line that has charges alone are empty.
+    `keys` in the order of the bill's groups; `queue` is that of an idle line. Figures of a line that has costs alone are empty.
+    `charged`: to its group or queue; `uncharged`: what it costs and nobody is charged for.
     """
 
     kind: str
@@ -55,6 +56,7 @@ class Line:
     queue: str = ""
     figures: Figures = field(default_factory=Figures)
     charged: Money = field(default_factory=dict)
+    uncharged: Money = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +67,12 @@ class Bill:
     conservation: Conservation
 
     @property
-    def total(self) -> dict[str, Fraction]:
-        found = dict[str, Fraction]()
-        for line in self.lines:
-            add_money(found, line.charged)
-        return found
+    def charged(self) -> dict[str, Fraction]:
+        return _sum(line.charged for line in self.lines)
+
+    @property
+    def uncharged(self) -> dict[str, Fraction]:
+        return _sum(line.uncharged for line in self.lines)
 
     @property
     def figures(self) -> Figures:
@@ -77,6 +80,13 @@ class Bill:
         for line in self.lines:
             found.add(line.figures)
         return found
+
+
+def _sum(amounts: Iterable[Money]) -> dict[str, Fraction]:
+    found = dict[str, Fraction]()
+    for each in amounts:
+        add_money(found, each)
+    return found
 
 
 def make(reader: Reader, book: PriceBook, asked: Asked, known: Known) -> Bill:
@@ -122,7 +132,7 @@ def _held_lines(held: Mapping[Keys, Figures], groups: Keys, asked: Asked) -> lis
     if asked.idle == "queue":
         lines += _idle_of_queues({keys: idle[keys] for keys in kept}, groups, asked)
     if any(unshared.values()) and not asked.where and asked.namespaces is None:
-        lines.append(Line(kind="idle", keys=("",) * len(asked.by), charged=unshared))
+        lines.append(Line(kind="idle", keys=("",) * len(asked.by), uncharged=unshared))
     if utilised:
         rest = dict[str, Fraction]()
         for keys in kept:
@@ -130,7 +140,7 @@ def _held_lines(held: Mapping[Keys, Figures], groups: Keys, asked: Asked) -> lis
             add_money(rest, {currency: -amount for currency, amount in held[keys].money(utilised=True).items()})
         rest = {currency: amount for currency, amount in rest.items() if amount}
         if rest:
-            lines.append(Line(kind="not utilised", keys=("",) * len(asked.by), charged=rest))
+            lines.append(Line(kind="not utilised", keys=("",) * len(asked.by), uncharged=rest))
     return lines
 
 
@@ -156,7 +166,13 @@ def _idle_of_queues(idle: Mapping[Keys, Money], groups: Keys, asked: Asked) -> l
         add_money(found.setdefault(keys[place], {}), money)
     own = [(tuple(queue if name == "queue" else "" for name in asked.by), queue) for queue in sorted(found)]
     return [
-        Line(kind="idle", queue=queue, keys=keys, charged=found[queue])
+        Line(
+            kind="idle",
+            queue=queue,
+            keys=keys,
+            charged=found[queue] if queue else {},
+            uncharged={} if queue else found[queue],
+        )
         for keys, queue in own
         if any(found[queue].values())
     ]
@@ -170,7 +186,7 @@ def _unheld_lines(unheld: Mapping[tuple[Bucket, Keys], Figures], groups: Keys, a
             found.setdefault((bucket, short), Figures()).add(figures)
     ordered = sorted(found.items(), key=lambda item: (BUCKETS.index(item[0][0]), item[0][1]))
     return [
-        Line(kind=bucket, keys=keys, figures=figures, charged=figures.money(buckets=(bucket,)))
+        Line(kind=bucket, keys=keys, figures=figures, uncharged=figures.money(buckets=(bucket,)))
         for (bucket, keys), figures in ordered
     ]
 

@@ -24,7 +24,7 @@ HOUR_PLACES: Final = 6
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 COLUMNS: Final = (
     "gpuHours", "usedHours", "idleHours", "startingHours", "lostHours", "unsampledHours", "unpricedHours", "utilisation",
-    "currency", "allocatedCost", "utilisedCost", "idleCost", "lostCost", "charged",
+    "currency", "allocatedCost", "utilisedCost", "idleCost", "lostCost", "charged", "uncharged",
 )  # fmt: skip
 
 
@@ -49,7 +49,11 @@ def bill_json(bill: Bill) -> dict[str, Any]:
         "basis": asked.basis,
         "idle": asked.idle,
         "lines": [_line(line, asked.by) for line in bill.lines],
-        "total": {"gpuHours": _hours(bill.figures.held), "charged": _money(bill.total)},
+        "total": {
+            "gpuHours": _hours(bill.figures.held),
+            "charged": _money(bill.charged),
+            "uncharged": _money(bill.uncharged),
+        },
         "deviceTime": conservation_json(bill.conservation),
     }
 
@@ -80,7 +84,7 @@ def bill_csv(bill: Bill) -> str:
                 *(row[name] for name in COLUMNS[:7]),
                 "" if utilisation(figures) is None else plain(utilisation(figures) or Fraction(0), 4),
                 currency,
-                *(cost.get(name, "") for name in ("allocated", "utilised", "idle", "lost", "charged")),
+                *(cost.get(name, "") for name in ("allocated", "utilised", "idle", "lost", "charged", "uncharged")),
             ])  # fmt: skip
     return out.getvalue()
 
@@ -98,6 +102,7 @@ def costs_by_currency(line: Line) -> dict[str, dict[str, Fraction]]:
         "idle": figures.money(buckets=("idle",)),
         "lost": figures.lost_costs,
         "charged": line.charged,
+        "uncharged": line.uncharged,
     }
     currencies = {currency for money in sources.values() for currency in money}
     return {

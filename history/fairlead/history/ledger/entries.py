@@ -218,6 +218,18 @@ class Span(NamedTuple):
     device: str = ""
 
 
+class Stretch(NamedTuple):
+    """A time in which a device of a gang was in one bucket, cut to a window. `sampled_us` of it are covered by samples, `busy_us` of these busy."""
+
+    node: str
+    device: str
+    bucket: Bucket
+    start_us: int
+    end_us: int
+    sampled_us: int
+    busy_us: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitDay:
     """One unit on one day (UTC) within a window: `weighed` is share × time by bucket, in ppm × µs, in the order of BUCKETS.

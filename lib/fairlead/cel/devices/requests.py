@@ -41,18 +41,36 @@ def may_serve(request: Request, device_class: DeviceClass | None, drivers: Itera
     return any(not any(excludes(text, driver) for text in texts) for driver in serving)
 
 
-def others_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:
+def others_fault(
+    spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str], shared: Iterable[str] = ()
+) -> str | None:
     """Why a claim is not allocated: these drivers may serve one of its requests, and none of them another one; None elsewhere.
 
     kube-scheduler gives out devices of other drivers for claims of its own. Two that allocate one device at a time each see the other's
     write too late, so that both would give out the same one: all devices of a claim are of drivers that one of the two allocates for.
+    `shared`: drivers of which the administrator says that kube-scheduler gives out none of their devices. They may stand in a claim beside
+    `drivers`, one of whose devices each claim holds: by it the fence and the controller know the claim.
     """
-    if len(spec.devices.requests) < 2:
-        return None
     drivers = tuple(drivers)
+    shared = tuple(driver for driver in shared if driver not in drivers)
+    if len(spec.devices.requests) < 2 and not shared:
+        return None
     asked = [(each.exactly,) if each.exactly is not None else each.first_available for each in spec.devices.requests]
-    served = [any(may_serve(ask, classes.get(ask.device_class_name), drivers) for ask in asks) for asks in asked]
-    if all(served) or not any(served):
+
+    def serving(some: tuple[str, ...]) -> list[bool]:
+        return [any(may_serve(ask, classes.get(ask.device_class_name), some) for ask in asks) for asks in asked]
+
+    managed = serving(drivers)
+    beside = serving(shared)
+    if not any(managed):
+        return None
+    if all(beside):
+        return (
+            f"devices.requests: each may be given devices of {' or '.join(shared)} (sharedClaimDrivers), and Fairlead allocates these only "
+            "beside a device of a driver that it manages: select the driver in one of them, device.driver == ..., and offer no other there"
+        )
+    served = [ours or theirs for ours, theirs in zip(managed, beside, strict=True)]
+    if all(served):
         return None
     other = served.index(False)
     name = asked[other][0].device_class_name

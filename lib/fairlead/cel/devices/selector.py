@@ -224,13 +224,13 @@ def _weight(text: str) -> int:
     return tokens
 
 
-def admit_selector(text: str) -> Selector:
+def admit_selector(text: str, *, gated: bool = False) -> Selector:
     """As compile_selector, and refuses what the API refuses in new objects. Raises CompileError.
 
-    That is a worst-case cost above COST_MAX, and functions behind feature gates that are off by default.
+    That is a worst-case cost above COST_MAX and, unless `gated`, functions behind feature gates that are off by default.
     """
     selector = compile_selector(text)
-    if _GATED in text:
+    if not gated and _GATED in text:
         compile(text, NEW_DEVICE, tokens_max=TOKENS_MAX)
     cost = selector.estimated_cost
     if cost > COST_MAX:

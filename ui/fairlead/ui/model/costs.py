@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from fairlead.api.texts import counted
 from fairlead.history.cost import window, written
-from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill
+from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, Idle
 from fairlead.history.cost.bill import Line as BillLine
-from fairlead.history.cost.usage import Figures, hours
+from fairlead.history.cost.usage import Figures, Money, hours
 from fairlead.history.cost.window import CostError
 from fairlead.history.cost.written import amounts, number
 from fairlead.history.ledger.entries import BUCKETS
@@ -24,9 +23,14 @@ from fairlead.kube.resources import Raw
 from fairlead.ui.model.queues import line as queue_line
 from fairlead.ui.model.scope import Scope
 
-WINDOWS = ("1d", "7d", "30d", "month", "last-month")
+WINDOWS: Mapping[str, str] = {
+    "1d": "1 day", "7d": "7 days", "30d": "30 days", "month": "this month", "last-month": "last month",
+}  # fmt: skip
+DATES = "dates"  # in place of a window: those of `from` and `to`
+IDLE_TO: Mapping[Idle, str] = {"holder": "its holder", "queue": "its queue", "shared": "all by their use"}
 USUAL = "30d"
 SHOWN_MAX = 500  # lines; CSV and JSON have all
+NAMED_MAX = 300  # of each kind, in the form
 OF_NODES = frozenset({"node", "device", "unit"})
 NEXT: Mapping[str, str] = {
     "queue": "namespace",
@@ -56,6 +60,11 @@ class Choice:
         last = dict(pairs)
         by = ",".join(value for name, value in pairs if name == "by" and value) or "queue"
         where = tuple(dict.fromkeys(value for name, value in pairs if name == "where" and value))
+        span = last.get("window") or USUAL
+        if span == DATES:
+            span = f"{last.get('from') or ''}..{last.get('to') or ''}"
+            if ".." in {span[:2], span[-2:]}:
+                raise CostError("from, to: choose both dates, or another window")
         asked = Asked(
             by=window.parse_by([by]),
             where=window.parse_where(where),
@@ -65,7 +74,18 @@ class Choice:
         )
         if not scope.cluster and OF_NODES & {*asked.by, *(name for name, _ in asked.where)}:
             raise CostError(f"--by {by}: {scope.cluster_why}")
-        return cls(asked=asked, window=last.get("window") or USUAL, by=by, where=where)
+        return cls(asked=asked, window=span, by=by, where=where)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """As they were chosen, and one more to choose."""
+        return (*self.by.split(","), "")
+
+    @property
+    def dates(self) -> tuple[str, str]:
+        """First and last of a window of two dates; empty for others."""
+        first, _, last = self.window.partition("..")
+        return (first, last) if len(first) == len(last) == len("2026-11-01") else ("", "")
 
     def query(self, *, without: str = "", also: str = "", **changed: str) -> str:
         """The choice as a URL's query. `without`, `also`: a condition that is left out, or added."""
@@ -95,12 +115,25 @@ class CostLine:
     opened: str  # the address of what it is made of
 
 
-COLUMNS = ("GPU-hours", "used", "idle", "starting", "lost", "no samples", "utilised", "allocated cost", "charged")
+COLUMNS = (
+    "GPU-hours",
+    "used",
+    "idle",
+    "starting",
+    "lost",
+    "no samples",
+    "utilised",
+    "allocated cost",
+    "charged",
+    "uncharged",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostView:
-    """`all_time` is what became of all device time, in words; "" where the viewer may not see that. `budgets`: queues and what they spent."""
+    """`all_time` is what became of all device time, in words; "" where the viewer may not see that. `budgets`: queues and what they spent.
+    `uncharged`: whether something has a cost that nobody is charged. `named`: what a bill may be narrowed to, by group.
+    """
 
     choice: Choice
     window: str
@@ -113,24 +146,31 @@ class CostView:
     all_time: str
     gaps: int
     budgets: tuple[tuple[str, str], ...]
+    uncharged: bool
+    named: Mapping[str, tuple[str, ...]]
 
 
-def cost_view(bill: Bill, choice: Choice, queues: Iterable[Raw]) -> CostView:
-    """`queues`: those that the viewer may see."""
+def cost_view(bill: Bill, choice: Choice, queues: Iterable[Raw], gangs: Iterable[Raw] = ()) -> CostView:
+    """`queues`, `gangs`: those that the viewer may see."""
     longest = max((sum(line.figures.weighed.values()) for line in bill.lines), default=0)
-    budgets = [(line.name, line.budget) for line in map(queue_line, queues) if line.budget]
+    lines = [queue_line(raw) for raw in queues]
+    budgets = [(line.name, line.budget) for line in lines if line.budget]
+    namespaces = {str(raw["metadata"].get("namespace") or "") for raw in gangs}
+    named = {"queue": {line.name for line in lines}, "namespace": namespaces - {""}}
     return CostView(
         choice=choice,
         window=str(bill.known.window),
         missing=bill.known.missing,
         by=bill.asked.by,
         lines=tuple(_line(line, choice, longest) for line in bill.lines[:SHOWN_MAX]),
-        total=_figures(bill.figures, bill.total, held=True, every=True),
+        total=_figures(bill.figures, bill.charged, bill.uncharged, held=True, every=True),
         more=max(0, len(bill.lines) - SHOWN_MAX),
         unpriced=number(hours(bill.figures.unpriced)) if bill.figures.unpriced else "",
         all_time=_all_time(bill) if choice.asked.namespaces is None else "",
         gaps=len(bill.conservation.gaps),
         budgets=tuple(budgets),
+        uncharged=any(bill.uncharged.values()),
+        named={group: tuple(sorted(names)[:NAMED_MAX]) for group, names in named.items() if names},
     )
 
 
@@ -154,7 +194,7 @@ def _line(line: BillLine, choice: Choice, longest: int) -> CostLine:
         keys=line.keys,
         links=tuple(_link(name, key, dict(zip(by, line.keys, strict=True))) if use else "" for name, key in zip(by, line.keys, strict=True)),
         kind="" if use else written.kind(line),
-        figures=_figures(line.figures, line.charged, held=use),
+        figures=_figures(line.figures, line.charged, line.uncharged, held=use),
         widths=tuple(
             (bucket, round(100.0 * line.figures.weighed[bucket] / longest, 2))
             for bucket in BUCKETS
@@ -173,10 +213,10 @@ def _link(name: str, key: str, keys: Mapping[str, str]) -> str:
         return f"/queues/{quote(key, safe='')}"
     if name == "namespace":
         return f"/gangs?{urlencode({'namespace': key})}"
-    return f"/?{urlencode({'node': key})}#node" if name == "node" else ""
+    return f"/map?{urlencode({'node': key})}#node" if name == "node" else ""
 
 
-def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, every: bool = False) -> tuple[str, ...]:
+def _figures(figures: Figures, charged: Money, uncharged: Money, *, held: bool, every: bool = False) -> tuple[str, ...]:
     """`held`: with what only time in claims has. `every`: hours of all buckets, for the total."""
     whole = figures.held if held and not every else sum(figures.weighed.values())
     own = [figures.weighed.get("used", 0), figures.weighed.get("idle", 0), figures.weighed.get("starting", 0)]
@@ -188,6 +228,7 @@ def _figures(figures: Figures, charged: Mapping[str, Fraction], *, held: bool, e
         "" if busy is None else f"{rounded(busy * 100, 0)} %",
         amounts(figures.money(buckets=figures.weighed)),
         amounts(charged),
+        amounts(uncharged),
     )
 
 

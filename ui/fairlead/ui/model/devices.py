@@ -11,6 +11,7 @@ import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
@@ -19,11 +20,13 @@ from fairlead.api.texts import natural
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.models import is_part, text
 from fairlead.engine.inventory.pool import Pool
+from fairlead.kube import nulls
 from fairlead.kube.device_usage import FRESH_S, DeviceId, DeviceUsage, usage_of
-from fairlead.kube.resource import ResourceClaim
+from fairlead.kube.resource import ResourceClaim, ResourceSlice
 from fairlead.kube.resources import Raw
 from fairlead.ui.model.gangs import age
 
+T = TypeVar("T")
 _SLICE = re.compile(r"memory-?[sS]lice-?([0-9]{1,2})")
 
 
@@ -139,9 +142,18 @@ ENDS_WITH = "a fatal error of one program ends the claim's other programs on the
 
 def readable(claims: Iterable[Raw]) -> Iterator[ResourceClaim]:
     """The entries that are of the API's form."""
-    for raw in claims:
+    return _of_form(claims, ResourceClaim)
+
+
+def readable_slices(slices: Iterable[Raw]) -> Iterator[ResourceSlice]:
+    """The entries that are of the API's form."""
+    return _of_form(slices, ResourceSlice)
+
+
+def _of_form(found: Iterable[Raw], kind: type[T]) -> Iterator[T]:
+    for raw in found:
         with contextlib.suppress(msgspec.ValidationError):
-            yield msgspec.convert(raw, ResourceClaim)
+            yield nulls.convert(raw, kind)
 
 
 def busy_line(claims: Iterable[ResourceClaim], pods: Collection[str], *, now: float) -> str:

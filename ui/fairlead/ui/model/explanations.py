@@ -15,8 +15,9 @@ from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import gang_text
-from fairlead.ui.model.gangs import Line, age, line, order
+from fairlead.ui.model.gangs import PENDING, Line, age, evicted_at, line, order
 from fairlead.ui.model.queues import line as queue_line
+from fairlead.ui.model.summaries import summary
 
 LISTED_MAX = 10
 _TO_COME = re.compile(r"(?:until|from|by|at) ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z)")
@@ -30,17 +31,18 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """The explanation of one object: a headline, then parts; `more` explains objects that it belongs to."""
+    """The explanation of one object: a headline, for a gang a summary, then parts; `more` explains objects that it belongs to."""
 
     kind: str
     name: str
     headline: str
+    summary: str = ""
     parts: tuple[Part, ...] = ()
     more: tuple[Explanation, ...] = field(default=())
 
 
-def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
-    """Explains a Gang object; `devices` says how busy those that it holds are."""
+def gang_explanation(raw: Raw, *, now: float, devices: str = "", aligned: Sequence[str] = ()) -> Explanation:
+    """Explains a Gang object; `devices` says how busy those that it holds are, `aligned` what they have in common."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
     place = f", {_ordinal(seen.position)} in line" if seen.position else ""
@@ -51,12 +53,13 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
         Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
-        Part(title="Waited", lines=(_waited(status, seen, now=now),)),
+        Part(title="Aligned devices", lines=tuple(aligned)),
+        Part(title="Waited", lines=(_waited(status, seen),)),
         Part(title="Forecast of its start", lines=_forecast(status, seen, now=now)),
         Part(title="Nodes for it", lines=_nodes(status, now=now)),
     ]
     if why:
-        holders = [_holder(each) for each in holders_of(raw)]
+        holders = [holder_text(each) for each in holders_of(raw)]
         parts += [
             Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
@@ -78,7 +81,10 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "") -> Explanation:
         and not (told and condition.get("message", "") in told)
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
-    return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
+    name = f"{seen.namespace}/{seen.name}"
+    return Explanation(
+        kind="gang", name=name, headline=headline, summary=summary(raw, seen, now=now), parts=_filled(parts)
+    )
 
 
 def holders_of(raw: Raw) -> list[Raw]:
@@ -88,7 +94,7 @@ def holders_of(raw: Raw) -> list[Raw]:
     return [each for each in why.get("holders") or () if each.get("gang") != own]
 
 
-def _holder(holder: Raw) -> str:
+def holder_text(holder: Raw) -> str:
     if not holder.get("gang"):
         return f"claims outside any gang hold {holder['devices']}"
     return f"{gang_text(holder['gang'])} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"
@@ -168,16 +174,12 @@ def _level(level: Raw) -> str:
     return f"{text}; " + "; ".join(level.get("where") or ())
 
 
-def _waited(status: Raw, seen: Line, *, now: float) -> str:
-    if seen.phase in {"Waiting", "Gathering", "Evicted"}:
-        found = (each for each in status.get("conditions") or () if each.get("type") == "Evicted")
-        evicted: Raw = next(found, {})
-        if evicted.get("status") == "True":
-            return f"{age(max(0.0, now - timestamps.parse(evicted['lastTransitionTime'])))} since it was evicted"
-        return age(seen.age_s)
-    if status.get("waitSeconds") is None:
+def _waited(status: Raw, seen: Line) -> str:
+    if seen.waited_s is None:
         return ""
-    return f"{age(float(status['waitSeconds']))} until devices were given, at {status.get('admittedTime', '?')}"
+    if seen.phase in PENDING:
+        return age(seen.waited_s) + ("" if evicted_at(status) is None else " since it was evicted")
+    return f"{age(seen.waited_s)} until devices were given, at {status.get('admittedTime', '?')}"
 
 
 def queue_explanation(

@@ -13,6 +13,7 @@ from fairlead.history.ledger.entries import Gap, Span, Wait
 from fairlead.kube.device_usage import DeviceId
 from fairlead.kube.resource import DeviceClass, ResourceClaim
 from fairlead.kube.resources import Raw
+from fairlead.kube.timestamps import SECOND_US
 
 ELSEWHERE = "a gang of another namespace"  # in place of a name that the viewer may not see
 
@@ -66,7 +67,8 @@ class Hardware:
 class Facts:
     """`at`: unix seconds. `refused`: why objects of a kind are missing, or some of them, by plural. `hardware` None: not readable.
 
-    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, "" for a cluster.
+    `late`: why nothing newer was read; "" where this is what there is. `origin`: a snapshot's file, or
+    what the cluster is called; "" where that is not known.
     """
 
     at: float
@@ -84,7 +86,7 @@ class Facts:
 class Past:
     """`missing`: why nothing is known of it, and what to do; "" where something is. `known_us`: the part of the window that the ledger knows.
 
-    Times are unix microseconds. `waits` are of gangs that were admitted within the window. `made`: what models make of it and keep,
+    Times are unix microseconds. `window_us`: of what was asked; None: the ledger knows nothing of it. `waits` are of gangs that were admitted within the window. `made`: what models make of it and keep,
     since one answer of the ledger serves many pages.
     """
 
@@ -92,5 +94,11 @@ class Past:
     waits: tuple[Wait, ...] = ()
     gaps: tuple[Gap, ...] = ()
     known_us: tuple[int, int] | None = None
+    window_us: tuple[int, int] | None = None
     missing: str = ""
     made: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def begins(self, since: float) -> float | None:
+        """When the ledger begins, unix seconds, where that is later than `since` by more than a minute."""
+        begins = since if self.known_us is None else self.known_us[0] / SECOND_US
+        return begins if begins > since + 60.0 else None

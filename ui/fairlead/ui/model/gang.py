@@ -3,26 +3,28 @@
 The timeline has events, status and ledger as one list of moments. Events are kept by the apiserver for an hour or so; status has the last
 change of each condition; the ledger has what events said of the last seven days, and every admission and every run of its window. An event
 that the ledger has, too, stands there once. What else two of them say of one moment stands there once for each: they are different
-witnesses.
+witnesses. Of a long reason it has the first sentence, and nothing of what the page says above it.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from fairlead.api.texts import counted
 from fairlead.history.ledger.entries import Decision
 from fairlead.kube import timestamps
+from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model import plain_pods
+from fairlead.ui.model.aligned import aligned_lines
 from fairlead.ui.model.devices import busy_line
-from fairlead.ui.model.explanations import Explanation, gang_explanation, holders_of, pod_explanation
-from fairlead.ui.model.facts import Facts, Past
-from fairlead.ui.model.gangs import Line, age, line
+from fairlead.ui.model.explanations import Explanation, gang_explanation, holder_text, holders_of, pod_explanation
+from fairlead.ui.model.facts import Facts, Past, gang_text
+from fairlead.ui.model.gangs import Line, age, clock, line
 from fairlead.ui.model.plain_pods import gang_of
 from fairlead.ui.model.runs import past_runs, waiting
 
@@ -30,19 +32,20 @@ NEAR_MAX = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HolderLink:
-    """A gang with devices that this one could use; `gang` "": claims outside any gang."""
+class HolderCard:
+    """A gang with devices that this one could use, and what is known of its end; `gang` "": claims outside any gang."""
 
     gang: str
-    queue: str
-    devices: int
+    text: str  # as `fairlead explain` says it, after "gang"
+    runs: str = ""
+    end: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangView:
     line: Line
     explanation: Explanation
-    holders: tuple[HolderLink, ...] = ()
+    holders: tuple[HolderCard, ...] = ()
     reserved: tuple[str, ...] = ()  # nodes that are kept free for it
 
 
@@ -50,25 +53,55 @@ def find(facts: Facts, namespace: str, name: str, *, known: Raw | None = None) -
     """A Gang, or a pod that is a gang of one without a Gang object. None where there is neither. `known`: the Gang, where it was found."""
     raw = known or raw_of(facts, namespace, name)
     if raw is not None:
-        devices = _devices(facts, raw)
+        pods, claims = _held(facts, raw)
+        devices = busy_line(claims, {str(pod["metadata"].get("uid", "")) for pod in pods}, now=facts.at)
+        aligned = () if facts.hardware is None else aligned_lines(pods, claims, facts.hardware.inventory)
         return GangView(
             line=line(raw, now=facts.at),
             reserved=tuple((raw.get("status") or {}).get("reservedNodes") or ()),
-            explanation=gang_explanation(raw, now=facts.at, devices=devices),
-            holders=tuple(
-                HolderLink(
-                    gang=each.get("gang") or "", queue=each.get("queue") or "", devices=int(each.get("devices") or 0)
-                )
-                for each in holders_of(raw)
-            ),
+            explanation=gang_explanation(raw, now=facts.at, devices=devices, aligned=aligned),
+            holders=_holders(facts, raw),
         )
     pod = next((each for each in facts.pods if _is(each, namespace, name) and plain_pods.is_plain(each)), None)
     if pod is None:
         return None
     running = (pod.get("status") or {}).get("phase") == "Running"
-    devices = _devices_of(facts, namespace, {str(pod["metadata"].get("uid", ""))}) if running else ""
+    uid = str(pod["metadata"].get("uid", ""))
+    devices = busy_line(_claims_in(facts, namespace), {uid}, now=facts.at) if running else ""
     (seen,) = plain_pods.lines([pod], [], now=facts.at)
     return GangView(line=seen, explanation=pod_explanation(pod, None, now=facts.at, devices=devices))
+
+
+def _holders(facts: Facts, raw: Raw) -> tuple[HolderCard, ...]:
+    own, held = _id(raw), holders_of(raw)
+    names = {each.get("gang") for each in held}
+    known = {_id(each): each for each in facts.gangs if _id(each) in names}
+    because = str(((raw.get("status") or {}).get("forecast") or {}).get("because") or "")
+    return tuple(_card(each, known.get(each.get("gang") or ""), own, because, now=facts.at) for each in held)
+
+
+def _card(holder: Raw, gang: Raw | None, own: str, because: str, *, now: float) -> HolderCard:
+    """`gang`: the Gang that holds, where it may be seen. `because`: what the forecast of `own` rests on."""
+    name, text = holder.get("gang") or "", holder_text(holder).removeprefix("gang ")
+    if gang is None:
+        return HolderCard(gang=name, text=text)
+    status = gang.get("status") or {}
+    since = timestamps.parsed(status.get("admittedTime"))
+    runs = "" if since is None else f"for {age(max(0.0, now - since))}"
+    eviction = min(status.get("evictions") or (), key=lambda each: str(each.get("at")), default=None)
+    at = None if eviction is None else timestamps.parsed(eviction.get("at"))
+    end = "when it ends is not known"
+    if eviction is not None and at is not None:
+        beneficiary = eviction.get("beneficiary") or ""
+        whose = " for this gang" if beneficiary == own else f" for {gang_text(beneficiary)}" if beneficiary else ""
+        end = f"is evicted{whose} at {clock(at, now=now)}"
+    elif f"starts when {name} ends" in because:
+        end = "this gang is forecast to start when it ends"
+    return HolderCard(gang=name, text=text, runs=runs, end=end)
+
+
+def _id(raw: Raw) -> str:
+    return f"{raw['metadata'].get('namespace', '')}/{raw['metadata']['name']}"
 
 
 def raw_of(facts: Facts, namespace: str, name: str) -> Raw | None:
@@ -83,23 +116,17 @@ def near(facts: Facts, namespace: str, name: str) -> list[str]:
     return [*same, *(f"{namespace}/{each}" for each in difflib.get_close_matches(name, here, NEAR_MAX))][:NEAR_MAX]
 
 
-def _devices(facts: Facts, gang: Raw) -> str:
+def _held(facts: Facts, gang: Raw) -> tuple[list[Raw], list[ResourceClaim]]:
+    """A running gang's pods, and the claims of their namespace."""
     if (gang.get("status") or {}).get("phase") != "Running":
-        return ""
+        return [], []
     namespace, name = gang["metadata"]["namespace"], gang["metadata"]["name"]
-    pods = {
-        str(pod["metadata"].get("uid", ""))
-        for pod in facts.pods
-        if pod["metadata"]["namespace"] == namespace and gang_of(pod) == name
-    }
-    return _devices_of(facts, namespace, pods)
+    pods = [pod for pod in facts.pods if pod["metadata"]["namespace"] == namespace and gang_of(pod) == name]
+    return pods, _claims_in(facts, namespace) if pods else []
 
 
-def _devices_of(facts: Facts, namespace: str, pods: set[str]) -> str:
-    if not pods:
-        return ""
-    own = [claim for claim in facts.claims if claim.metadata.namespace == namespace]
-    return busy_line(own, pods, now=facts.at)
+def _claims_in(facts: Facts, namespace: str) -> list[ResourceClaim]:
+    return [claim for claim in facts.claims if claim.metadata.namespace == namespace]
 
 
 def _is(raw: Raw, namespace: str, name: str) -> bool:
@@ -147,13 +174,15 @@ def _line(raw: Raw) -> EventLine:
 
 
 MOMENTS_MAX = 100
+LONG = 160
+_SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 FIRST_STATUS_S = 5.0  # the first status of a Gang is written right after it is created
 ENDS = {"Completed": "its pods completed", "Failed": "a pod failed", "Evicted": "it was evicted", "Deleted": "its pods were deleted", "NodeGone": "its node went away"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """`at`: unix seconds; None: not known. `source`: Event, Status, Ledger or Forecast. `warning`: something went wrong."""
+    """`at`: unix seconds; None: not known. `source`: Event, Status or Ledger. `warning`: something went wrong."""
 
     at: float | None
     source: str
@@ -175,7 +204,8 @@ class Spread:
 def timeline(
     facts: Facts, past: Past, raw: Raw, events: Iterable[EventLine], decisions: Iterable[Decision] = ()
 ) -> tuple[Moment, ...]:
-    """Newest first, what is to come above; at most `MOMENTS_MAX`."""
+    """Newest first; at most `MOMENTS_MAX`."""
+    above = _plain(str(((raw.get("status") or {}).get("why") or {}).get("message") or ""))
     namespace, name = raw["metadata"].get("namespace", ""), raw["metadata"]["name"]
     decided = [
         Moment(at=each.at_us / SECOND_US, source="Ledger", what=each.what, text=each.text, warning=each.warning)
@@ -197,9 +227,20 @@ def timeline(
         *decided,
         *_of_status(raw),
         *_of_ledger(past, namespace, name),
-        *_of_forecast(raw),
     ]
-    return tuple(sorted(found, key=lambda each: -(each.at or 0.0))[:MOMENTS_MAX])
+    newest = sorted(found, key=lambda each: -(each.at or 0.0))[:MOMENTS_MAX]
+    return tuple(replace(each, text=_brief(each.text, above)) for each in newest)
+
+
+def _brief(text: str, above: str) -> str:
+    """The first sentence of a long text; "" where the page says it above."""
+    first = text if len(text) <= LONG else _SENTENCE.split(text, maxsplit=1)[0]
+    return "" if above and _plain(first) == above else first
+
+
+def _plain(text: str) -> str:
+    """To compare a message with the sentence that is made of it."""
+    return text.casefold().rstrip(". ")
 
 
 def spread(facts: Facts, raw: Raw) -> Spread | None:
@@ -260,18 +301,6 @@ def _of_ledger(past: Past, namespace: str, name: str) -> Iterator[Moment]:
             yield Moment(
                 at=run.end, source="Ledger", what="Devices free", text=text, warning=run.lost or run.ended in {"Failed", "Evicted", "NodeGone"}
             )  # fmt: skip
-
-
-def _of_forecast(raw: Raw) -> Iterator[Moment]:
-    status: dict[str, Any] = raw.get("status") or {}
-    found = status.get("forecast") or {}
-    if status.get("phase") != "Waiting":
-        return
-    p50, p90 = timestamps.parsed(found.get("p50")), timestamps.parsed(found.get("p90"))
-    if p50 is not None:
-        yield Moment(at=p50, source="Forecast", what="Starts by then", text="with 50 % probability")
-    if p90 is not None:
-        yield Moment(at=p90, source="Forecast", what="Starts by then", text="with 90 % probability")
 
 
 def _counted(count: int | None) -> str:

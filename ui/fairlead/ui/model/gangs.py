@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import get_args
 
@@ -17,6 +18,7 @@ from fairlead.kube.containment import computed, described
 from fairlead.kube.resources import Raw
 
 PHASES: tuple[str, ...] = get_args(Phase)
+PENDING = frozenset({"Waiting", "Gathering", "Evicted"})
 
 
 def line(raw: Raw, *, now: float) -> Line:
@@ -29,6 +31,7 @@ def _line(raw: Raw, *, now: float) -> Line:
     phase = status.get("phase") or "Gathering"
     evicting, why = _why(status)
     since = status.get("queuedTime") or meta.get("creationTimestamp")
+    age_s = max(0.0, now - timestamps.parse(since)) if since else 0.0
     return Line(
         namespace=meta.get("namespace", ""),
         name=meta["name"],
@@ -39,12 +42,30 @@ def _line(raw: Raw, *, now: float) -> Line:
         members=int(status.get("members") or 0),
         ready=int(status.get("ready") or 0),
         nodes=tuple(status.get("nodes") or ()),
-        age_s=max(0.0, now - timestamps.parse(since)) if since else 0.0,
+        age_s=age_s,
         reason=status.get("reason") or "",
         evicting=evicting,
         why=why,
         forecast=forecast(status, now=now),
+        waited_s=_waited_s(phase, status, age_s, now=now),
+        evicts_at=min((each["at"] for each in status.get("evictions") or ()), default=None),
+        models=tuple((status.get("models") or {}).get("held") or ()),
     )
+
+
+def evicted_at(status: Raw) -> float | None:
+    """When it was evicted, unix seconds, while it has not started again since."""
+    conditions = status.get("conditions") or ()
+    found = (each for each in conditions if (each.get("type"), each.get("status")) == ("Evicted", "True"))
+    return next((timestamps.parsed(each.get("lastTransitionTime")) for each in found), None)
+
+
+def _waited_s(phase: str, status: Raw, age_s: float, *, now: float) -> float | None:
+    if phase in PENDING:
+        evicted = evicted_at(status)
+        return age_s if evicted is None else max(0.0, now - evicted)
+    waited: float | None = status.get("waitSeconds")
+    return waited
 
 
 def forecast(status: Raw, *, now: float) -> str:
@@ -61,6 +82,12 @@ def forecast(status: Raw, *, now: float) -> str:
     if p50 <= 0:
         return "overdue" if p90 is not None and p90 < 0 else f"by now{'' if p90 is None else f' (p90 {age(p90)})'}"
     return f"in {age(p50)}" + ("" if p90 is None else f" (p90 {age(p90)})")
+
+
+def evicts(each: Line, *, now: float) -> str:
+    """`evicting in 4m`, or "" where no eviction of it is set."""
+    at = timestamps.parsed(each.evicts_at)
+    return "" if at is None else f"evicting in {age(at - now)}" if at > now else "evicting"
 
 
 def _why(status: Raw) -> tuple[str, str]:
@@ -96,6 +123,13 @@ def age(seconds: float) -> str:
     return f"{int(seconds)}s"
 
 
+def clock(at: float, *, now: float) -> str:
+    """The time with how far away it is: `00:47:39 UTC (in 3m)`, with its date where that is another than today's."""
+    moment, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
+    form = "%H:%M:%S UTC" if moment.date() == today else "%Y-%m-%d %H:%M UTC"
+    return f"{moment.strftime(form)} ({f'in {age(at - now)}' if at > now else f'{age(now - at)} ago'})"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Line:
     namespace: str
@@ -112,6 +146,9 @@ class Line:
     evicting: str  # Evicting or Evicted, where `why` is that condition's message
     why: str  # one sentence
     forecast: str = ""  # of the start: times, or that there is none
+    waited_s: float | None = None  # since it is queued or was evicted; of one that has devices, until it got them
+    evicts_at: str | None = None  # when its pods go, RFC 3339, where an eviction of it is set
+    models: tuple[str, ...] = ()  # its devices by model, such as `16 × NVIDIA H100 80GB HBM3`
 
 
 UNKNOWN = "Unknown"  # the phase of a gang whose line cannot be made

@@ -20,6 +20,7 @@ from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import Raw
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model.facts import Facts, Holder, Past
+from fairlead.ui.model.gangs import evicted_at
 from fairlead.ui.model.holders import holders
 from fairlead.ui.model.scope import EVERYTHING, Scope
 
@@ -105,6 +106,14 @@ def runs(facts: Facts, past: Past, *, since: float, scope: Scope = EVERYTHING, b
     return found if by_node else found + list(waiting(facts.gangs, at=facts.at))
 
 
+def ledger_runs(past: Past, *, since: float, scope: Scope = EVERYTHING, by_node: bool = False) -> list[Run]:
+    """As `runs`, of the ledger alone: what went on at the end of its window is `runs`."""
+    every = _past_runs(past, by_node=by_node).items()
+    return [
+        run for key, found in every if scope.sees(key.namespace) for run in found if run.end is None or run.end > since
+    ]
+
+
 def past_runs(past: Past, gang: str) -> tuple[Run, ...]:
     """The runs of one gang, namespace/name, as the ledger saw them, in order of time; one that went on then is `runs`."""
     return _past_runs(past, by_node=False).get(_Key(gang, True, ""), ())
@@ -144,7 +153,7 @@ def _waiting(raw: Raw, at: float) -> list[Run]:
 
 def _of_span(span: Span) -> _Piece:
     return _Piece(
-        span.start_us / SECOND_US,
+        min(span.allocated_us, span.start_us) / SECOND_US,  # a span is cut to the window that was read
         span.end_us / SECOND_US,
         span.node,
         span.queue,
@@ -280,12 +289,8 @@ def _queued(raw: Raw, now: float) -> float:
     """Since when it waits: since it is queued, or its eviction after that."""
     status = raw.get("status") or {}
     created = timestamps.parsed(status.get("queuedTime") or raw["metadata"].get("creationTimestamp"))
-    evicted = [
-        timestamps.parsed(each.get("lastTransitionTime"))
-        for each in status.get("conditions") or ()
-        if each.get("type") == "Evicted" and each.get("status") == "True"
-    ]
-    return min(now, max([each for each in (created, *evicted) if each is not None], default=now))
+    known = [each for each in (created, evicted_at(status)) if each is not None]
+    return min(now, max(known, default=now))
 
 
 def _id(raw: Raw) -> str:

@@ -1,4 +1,7 @@
-"""The page of time: what was chosen, and runs by queue or by node within its window; pure."""
+"""The page of time: what was chosen, and runs by queue or by node within its window; pure.
+
+A window ends now, with the forecasts after it, or at a time of the past, of which the ledger alone is shown. It begins with the first data.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +15,25 @@ from fairlead.api.texts import natural
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import SECOND_US
 from fairlead.ui.model.facts import Facts, Past
-from fairlead.ui.model.runs import Run, runs
+from fairlead.ui.model.runs import Run, ledger_runs, runs
 from fairlead.ui.model.scope import EVERYTHING, Scope
 
 By = Literal["queue", "node"]
 BYS: tuple[By, ...] = get_args(By)
 WINDOWS: Mapping[str, float] = {"1h": 3600.0, "6h": 21_600.0, "24h": 86_400.0, "7d": 604_800.0}
+ZOOMS: Mapping[str, float] = {"10m": 600.0, **WINDOWS}
 USUAL = "6h"
 GROUPS_MAX = 40  # of a page
+LEAST_S = 300.0  # of a picture, however young its data are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen. `only`: the one queue or node that is shown; "" for all."""
+    """What was chosen. `until`: when the window ends, unix seconds; None: now. `only`: the one queue or node that is shown; "" for all."""
 
     by: By = "queue"
     window: str = USUAL
+    until: float | None = None
     only: str = ""
     page: int = 1
 
@@ -37,23 +43,31 @@ class Choice:
         by, window, page = query.get("by") or "queue", query.get("window") or USUAL, query.get("page") or "1"
         if by not in BYS:
             raise ValueError(f"by: {by[:40]!r}: there is {', '.join(BYS)}")
-        if window not in WINDOWS:
-            raise ValueError(f"window: {window[:40]!r}: there is {', '.join(WINDOWS)}")
+        if window not in ZOOMS:
+            raise ValueError(f"window: {window[:40]!r}: there is {', '.join(ZOOMS)}")
+        until = timestamps.parsed(query.get("until"))
+        if query.get("until") and (until is None or until < 0):
+            raise ValueError(f"until: {query['until'][:40]!r}: a time such as 2026-11-25T20:30:00Z")
         if not (page.isascii() and page.isdigit() and len(page) < 9 and int(page) > 0):
             raise ValueError(f"page: {page[:20]!r}: a number from 1 up")
         only = (query.get("only") or "").strip()
-        return cls(by=next(each for each in BYS if each == by), window=window, only=only, page=int(page))
+        return cls(by=next(each for each in BYS if each == by), window=window, until=until, only=only, page=int(page))
 
     def query(self, **changed: Any) -> str:
         """The choice as a URL's query, "" where everything is as usual."""
         made = replace(self, **changed)
-        fields = {"by": made.by, "window": made.window, "only": made.only, "page": made.page}
+        until = "" if made.until is None else timestamps.seconds(made.until)
+        fields = {"by": made.by, "window": made.window, "until": until, "only": made.only, "page": made.page}
         kept = {name: value for name, value in fields.items() if value not in {"", 1, "queue", USUAL}}
         return f"?{urlencode(kept)}" if kept else ""
 
     @property
     def lasts_s(self) -> float:
-        return WINDOWS[self.window]
+        return ZOOMS[self.window]
+
+    def past(self, now: float) -> Choice:
+        """The same, with an end that is now or later as none."""
+        return replace(self, until=None) if self.until is not None and self.until >= now else self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,44 +83,96 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeChart:
-    """`since`, `now`, `until`: unix seconds. `groups` of the page; `total` of all. `gaps`: when nothing was seen. `missing`: what is not known of the past."""
+    """`since`, `now`, `until`: unix seconds; `end`: of the past that is shown, now or before. `groups` of the page; `total` of all. `gaps`: when
+    nothing was seen. `begins`: the ledger, within the chosen window; `older`: it has more before. `missing`: what is not known of the past.
+    """
 
     choice: Choice
     since: float
     now: float
+    end: float
     until: float
     groups: tuple[Group, ...]
     total: int
     pages: int
     gaps: tuple[tuple[float, float], ...] = ()
+    begins: float | None = None
+    older: bool = False
     missing: str = ""
 
     @property
     def count(self) -> int:
         return sum(len(group.runs) for group in self.groups)
 
+    @property
+    def earlier(self) -> Choice | None:
+        """Half a window back; None where the ledger has nothing of that."""
+        return self._ending(self.end - self.choice.lasts_s / 2) if self.older else None
+
+    @property
+    def later(self) -> Choice | None:
+        return None if self.choice.until is None else self._ending(self.end + self.choice.lasts_s / 2)
+
+    @property
+    def closer(self) -> Choice | None:
+        """The next shorter window around the middle of this one; up to now where this one is."""
+        return self._zoomed(-1)
+
+    @property
+    def farther(self) -> Choice | None:
+        return self._zoomed(1)
+
+    def around(self, at: float) -> Choice | None:
+        """The next shorter window with that time in its middle."""
+        return self._zoomed(-1, at)
+
+    def _ending(self, until: float, window: str = "") -> Choice:
+        return replace(self.choice, until=until, window=window or self.choice.window, page=1).past(self.now)
+
+    def _zoomed(self, by: int, at: float | None = None) -> Choice | None:
+        every = list(ZOOMS)
+        place = every.index(self.choice.window) + by
+        if not 0 <= place < len(every):
+            return None
+        middle = self.end - self.choice.lasts_s / 2 if at is None else at
+        until = self.now if at is None and self.choice.until is None else middle + ZOOMS[every[place]] / 2
+        return self._ending(until, every[place])
+
 
 def time_chart(facts: Facts, past: Past, choice: Choice, scope: Scope = EVERYTHING) -> TimeChart:
     """A page beyond the last is the last. The future that is shown is as long as forecasts need, at most as long as the past."""
     now = facts.at
-    since = now - choice.lasts_s
-    groups = _grouped(runs(facts, past, since=since, scope=scope, by_node=choice.by == "node"), choice)
+    choice = choice.past(now)
+    end = now if choice.until is None else choice.until
+    asked = end - choice.lasts_s
+    by_node = choice.by == "node"
+    found = (
+        runs(facts, past, since=asked, scope=scope, by_node=by_node)
+        if choice.until is None
+        else ledger_runs(past, since=asked, scope=scope, by_node=by_node)
+    )
+    groups = _grouped(found, choice)
+    known = [] if past.known_us is None else [past.known_us[0] / SECOND_US]
+    since = max(asked, min(min([*known, *(run.start for run in found)], default=asked), end - LEAST_S))
     pages = max(1, -(-len(groups) // GROUPS_MAX))
     choice = replace(choice, page=min(choice.page, pages))
-    first = (choice.page - 1) * GROUPS_MAX
+    at = (choice.page - 1) * GROUPS_MAX
     return TimeChart(
         choice=choice,
         since=since,
         now=now,
-        until=_until(groups, now, choice.lasts_s),
-        groups=tuple(groups[first : first + GROUPS_MAX]),
+        end=end,
+        until=end if choice.until is not None else _until(groups, now, now - since),
+        groups=tuple(groups[at : at + GROUPS_MAX]),
         total=len(groups),
         pages=pages,
         gaps=tuple(
-            (max(since, gap.start_us / SECOND_US), min(now, gap.end_us / SECOND_US))
+            (max(since, gap.start_us / SECOND_US), min(end, gap.end_us / SECOND_US))
             for gap in past.gaps
-            if gap.end_us / SECOND_US > since and gap.start_us / SECOND_US < now
+            if gap.end_us / SECOND_US > since and gap.start_us / SECOND_US < end
         ),
+        begins=past.begins(asked),
+        older=any(begin < asked for begin in known),
         missing=past.missing,
     )
 

@@ -31,6 +31,7 @@ class Marked(Markup):
 
 WHO: Final = Marked("\x05")  # where it says who is logged in
 STREAM: Final = Marked("\x06")  # where a live page has what opens its stream
+THEME: Final = Marked("\x07")  # attributes of the root element: light or dark, if the reader chose
 
 
 class Live(Extension):
@@ -59,9 +60,9 @@ def name_of(kind: str, *values: Any) -> str:
     return f"{kind}-{hashlib.blake2s(repr(values).encode(), digest_size=6).hexdigest()}"
 
 
-def plain(marked: str, *, who: str = "", stream: str = "") -> str:
-    """The page itself, with what is each reader's own: `who` asks, and what opens its `stream`."""
-    return _MARK.sub("", marked).replace(WHO, who).replace(STREAM, stream)
+def plain(marked: str, *, who: str = "", stream: str = "", theme: str = "") -> str:
+    """The page itself, with what is each reader's own: `who` asks, what opens its `stream`, and its `theme`."""
+    return _MARK.sub("", marked).replace(WHO, who).replace(STREAM, stream).replace(THEME, theme)
 
 
 @dataclass(frozen=True, eq=False)

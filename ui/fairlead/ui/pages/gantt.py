@@ -1,7 +1,8 @@
 """Runs as bars of an SVG, a lane under the other: which are drawn, where, and what the rest is folded into. Pure.
 
 Places are percents of the width, so a picture is as wide as its page and its texts are not stretched. A group has a bounded number of
-lanes: what runs and what waits come first, then what was largest. The rest is one area, the devices that it held, and is said in words.
+lanes, each with a name beside it: what runs and what waits come first, then what was largest. The rest is one area, the devices that it held,
+and is said in words.
 """
 
 from __future__ import annotations
@@ -25,22 +26,35 @@ LEAST = 0.35  # percent: what is shorter is drawn as long as this
 BINS = 96
 LANES, LINES = 72, 36  # of all groups of a page together: of what holds or held devices, and of what waits
 BARS = 700  # of what holds or held devices, of a page
-STEPS_S = (300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800)
+STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800)
 TICKS_MAX = 7
 ROWS_MAX = 200  # of the table
 NOTHING = Markup("")
 HELD: tuple[tuple[State, str], ...] = (("runs", "running"), ("ran", "ended"))
+ENDS: Mapping[str, str] = {
+    "Failed": "failed",
+    "Evicted": "evicted",
+    "Deleted": "deleted",
+    "NodeGone": "its node went away",
+}
+"""Ends that have a mark, in the ledger's words, and in ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
+    """`link`: to the next shorter window around it; "" for none."""
+
     at: str
     label: str
+    link: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """`box`, and `whisker` (from p50 to p90) or "", are places as attributes; `end` where an end is marked; `label` "" where there is no room."""
+    """`box`, and `whisker` (from p50 to p90) or "", are places as attributes; so is `start` of what waits, and `end` where `cause` has a mark.
+
+    `label`: its name, where others share its lane and there is room; else "".
+    """
 
     run: Run
     box: Markup
@@ -49,7 +63,18 @@ class Bar:
     label: str = ""
     whisker: Markup = NOTHING
     cap: Markup = NOTHING
+    start: Markup = NOTHING
     end: Markup = NOTHING
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What stands beside a lane: the run of it that began last, its name, and how many others it has."""
+
+    run: Run
+    label: str
+    more: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +83,7 @@ class GroupPicture:
 
     group: Group
     bars: tuple[Bar, ...]
+    lanes: tuple[Lane, ...]
     area: tuple[Markup, ...]
     folded: tuple[str, ...]
     height: int
@@ -66,9 +92,12 @@ class GroupPicture:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
+    """`now`: its place, "" where it is not in the window. `ends`: the causes of ends that are marked in it."""
+
     groups: tuple[GroupPicture, ...]
     ticks: tuple[Tick, ...]
     now: str
+    ends: tuple[str, ...]
     gaps: tuple[Markup, ...]
     rows: tuple[tuple[Run, str, str, str], ...]  # run, from, to, words: the table
     more_rows: int
@@ -84,9 +113,10 @@ def picture(chart: TimeChart, colours: Mapping[str, str]) -> Picture:
     return Picture(
         groups=groups,
         ticks=tuple(_ticks(chart, scale)),
-        now=scale.place(chart.now),
+        now=scale.place(chart.now) if chart.now <= chart.until else "",
+        ends=tuple(cause for cause in ENDS if any(bar.cause == cause for group in groups for bar in group.bars)),
         gaps=tuple(scale.box(begin, end, 0, None) for begin, end in chart.gaps),
-        rows=tuple((run, _clock(run.start), _ends(run, chart), words(run, chart.now)) for run in drawn[:ROWS_MAX]),
+        rows=tuple((run, _clock(run.start), _ends(run), words(run, chart.now)) for run in drawn[:ROWS_MAX]),
         more_rows=chart.count - min(len(drawn), ROWS_MAX),
     )
 
@@ -127,16 +157,19 @@ def _group(
     waits = [run for run in group.runs if run.state == "waits"]
     chosen = _fitting(held[:tried], scale, lanes)
     rest = held if not chosen else [run for run in held if id(run) not in chosen]
-    bars: list[Bar] = []
     rows = _Lanes(LEAST / 2)
+    in_lanes: list[list[Run]] = []
     for run in sorted((run for run in held if id(run) in chosen), key=lambda each: (each.start, each.gang)):
-        lane = rows.put(*scale.extent(run.start, run.end or chart.now))
-        bars.append(_bar(run, chart, scale, lane * LANE + 2, colours))
-    top = len(rows) * LANE
-    shown = waits[:lines]
-    for number, run in enumerate(shown):
-        bars.append(_bar(run, chart, scale, top + number * LANE + 2, colours))
-    height = top + len(shown) * LANE
+        lane = rows.put(*scale.extent(run.start, run.end or chart.end))
+        in_lanes += [[]] if lane == len(in_lanes) else []
+        in_lanes[lane].append(run)
+    in_lanes += [[run] for run in waits[:lines]]
+    bars = [
+        _bar(run, chart, scale, lane * LANE + 2, colours, alone=len(own) == 1)
+        for lane, own in enumerate(in_lanes)
+        for run in own
+    ]
+    height = len(in_lanes) * LANE
     area: tuple[Markup, ...] = ()
     if rest:
         area = tuple(_area(rest, chart, scale, height + 2))
@@ -144,6 +177,7 @@ def _group(
     return GroupPicture(
         group=group,
         bars=tuple(bars),
+        lanes=tuple(Lane(own[-1], _label(own[-1]), len(own) - 1) for own in in_lanes),
         area=area,
         folded=tuple(_folded(rest, waits[lines:], chart)),
         height=height + 2,
@@ -182,8 +216,9 @@ def _fitting(held: Sequence[Run], scale: _Scale, lanes: int) -> set[int]:
     return {id(run) for run in held if rows.put(*scale.extent(run.start, run.end or run.start)) >= 0}
 
 
-def _bar(run: Run, chart: TimeChart, scale: _Scale, y: int, colours: Mapping[str, str]) -> Bar:
-    end = chart.now if run.end is None else run.end
+def _bar(run: Run, chart: TimeChart, scale: _Scale, y: int, colours: Mapping[str, str], *, alone: bool) -> Bar:
+    """`alone`: in its lane, which then has its name."""
+    end = chart.end if run.end is None else run.end
     left, wide = scale.extent(run.start, end)
     colour = colours.get(run.queue, "") if run.state != "waits" and chart.choice.by == "node" else ""
     bar = Bar(
@@ -191,16 +226,16 @@ def _bar(run: Run, chart: TimeChart, scale: _Scale, y: int, colours: Mapping[str
         box=_box(left, wide, y, BAR),
         css=f"run {run.state} {colour}".strip(),
         title=words(run, chart.now),
-        label=_label(run) if wide >= LABELLED else "",
+        label=_label(run) if wide >= LABELLED and not alone else "",
     )
     if run.state != "waits":
-        if run.lost or run.ended in {"Evicted", "Failed", "NodeGone"}:
-            last = min(left + max(0.0, wide - LEAST), 100 - LEAST)
-            return replace(bar, end=_box(last, LEAST, y - 1, BAR + 2))
-        return bar
+        cause = run.ended if run.ended in ENDS else "Evicted" if run.lost else ""
+        if not cause:
+            return bar
+        return replace(bar, cause=cause, end=Markup(f'x="{left + wide:.2f}%" y="{y}"'))  # noqa: S704 - numbers alone
     if run.end is None:
         return bar
-    bar = replace(bar, end=_line(scale.place(end), y, BAR, 3))
+    bar = replace(bar, start=_line(scale.place(end), y, BAR, 3))
     if run.p90 is None or run.p90 <= run.end:
         return bar
     cap = _line(scale.place(run.p90), y + 2, BAR - 4, 2) if run.p90 <= chart.until else NOTHING
@@ -213,13 +248,13 @@ def _label(run: Run) -> str:
 
 def _area(rest: Iterable[Run], chart: TimeChart, scale: _Scale, y: int) -> Iterable[Markup]:
     """Mean devices of each of `BINS` parts of the past."""
-    wide_s = (chart.now - chart.since) / BINS
+    wide_s = (chart.end - chart.since) / BINS
     held = [0.0] * (BINS + 1)
     steps = [0.0] * (BINS + 1)
     for run in rest:
         begin, end = (
             (max(run.start, chart.since) - chart.since) / wide_s,
-            ((run.end or chart.now) - chart.since) / wide_s,
+            ((run.end or chart.end) - chart.since) / wide_s,
         )
         begin, end = min(max(begin, 0.0), BINS), min(max(end, 0.0), BINS)
         if end <= begin:
@@ -266,8 +301,9 @@ def _ticks(chart: TimeChart, scale: _Scale) -> Iterable[Tick]:
     step = next((each for each in STEPS_S if span / each <= TICKS_MAX), STEPS_S[-1])
     at = (int(chart.since) // step + 1) * step
     while at < chart.until - span * 0.03:
-        shown = datetime.fromtimestamp(at, UTC)
-        yield Tick(at=scale.place(at), label=shown.strftime("%d %b" if at % 86_400 == 0 else "%H:%M"))
+        shown = datetime.fromtimestamp(at, UTC).strftime("%d %b" if at % 86_400 == 0 else "%H:%M")
+        around = chart.around(at) if at < chart.end else None
+        yield Tick(at=scale.place(at), label=shown, link="" if around is None else address(around))
         at += step
 
 
@@ -321,15 +357,16 @@ def words(run: Run, now: float) -> str:
     )
     end = run.end if run.end is not None else now
     lasted = age(max(0.0, end - run.start))
-    ended = {"": "ended", "Unknown": "ended"}.get(run.ended, f"ended: {run.ended}") + (
-        ", its work lost" if run.lost else ""
-    )
-    return (
-        f"{what}{queue}{devices}{on}: {f'runs for {lasted}' if run.state == 'runs' else f'ran for {lasted}, {ended}'}"
-    )
+    ended = {"": "ended", "Unknown": "ended", "Completed": "completed"}.get(run.ended) or ENDS.get(run.ended, run.ended)
+    ended += ", its work lost" if run.lost else ""
+    if run.state == "runs":
+        return f"{what}{queue}{devices}{on}: " + (
+            f"runs for {lasted}" if end >= now else f"ran for {lasted}, and went on"
+        )
+    return f"{what}{queue}{devices}{on}: ran for {lasted}, {ended}"
 
 
-def _ends(run: Run, chart: TimeChart) -> str:
+def _ends(run: Run) -> str:
     if run.state == "waits":
         return "" if run.end is None else f"starts {_clock(run.end)}" + (f" to {_clock(run.p90)}" if run.p90 else "")
     return "" if run.state == "runs" or run.end is None else _clock(run.end)

@@ -2,8 +2,7 @@
 
 A node is a row of cells (at most `ROW_MAX`), islands outlined, MIG devices inside their cell, in the SVG's own units. A bar shows what a
 queue uses of what it may, with marks for its fair share and what it deserves. A history is an area of what was used, a line of what was
-requested, and what it deserves, in percents, so it is as wide as its page. Seven colours, which colour-blind readers tell apart (Okabe and
-Ito), go to the queues that hold most, in the order of their names, so that a queue keeps its colour while the same ones hold most.
+requested, and what it deserves, in percents, so it is as wide as its page.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from urllib.parse import urlencode
 from markupsafe import Markup
 
 from fairlead.kube.quantity import amount
-from fairlead.ui.model.cluster import STATES, ClusterView, GpuView, Hold, NodeView, PartView
+from fairlead.ui.model.cluster import STATES, GpuView, Hold, NodeView, PartView
 from fairlead.ui.model.facts import ELSEWHERE, gang_text
 from fairlead.ui.model.queues import POINTS, Line, QueueHistory, Series, Share
 
@@ -70,7 +69,7 @@ def node_map(node: NodeView, colours: Mapping[str, str], *, cell: int) -> NodeMa
     cells = tuple(_cell(gpu, x, y, cell, colours) for gpu, (x, y) in zip(node.gpus, places, strict=True))
     return NodeMap(
         name=node.name,
-        link=f"/?{urlencode({'node': node.name})}#node",
+        link=f"/map?{urlencode({'node': node.name})}#node",
         label=summary(node),
         problem=node.problem,
         kinds=kinds(node),
@@ -185,7 +184,7 @@ ROOM = 1.1  # so that the longest bar does not end at the edge
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Lengths and places on a scale of 0 to `WIDTH`, the same for the queues of one parent. `limit` None: none, or beyond the scale."""
+    """Lengths and places on a scale of 0 to `WIDTH`, the same for all queues. `limit` None: none, or beyond the scale."""
 
     own: float  # used, up to what it deserves
     borrowed: float  # used beyond that
@@ -198,18 +197,54 @@ class Bar:
 
 
 def bars(lines: Sequence[Line]) -> Mapping[tuple[str, str], Bar]:
-    """The bars by queue and flavor. Queues of one parent have one scale."""
-    scales: dict[tuple[str | None, str], float] = {}
+    """The bars by queue and flavor. All queues have one scale for a flavor."""
+    scales: dict[str, float] = {}
     for line in lines:
         for share in line.shares:
             most = max(amount(text) for text in (share.used, share.demand, share.fair_share, share.deserved))
-            key = (line.parent, share.flavor)
-            scales[key] = max(scales.get(key, 0.0), most)
+            scales[share.flavor] = max(scales.get(share.flavor, 0.0), most)
     return {
-        (line.name, share.flavor): _bar(share, scales[line.parent, share.flavor] * ROOM or 1.0)
+        (line.name, share.flavor): _bar(share, scales[share.flavor] * ROOM or 1.0)
         for line in lines
         for share in line.shares
     }
+
+
+SPARK_HEIGHT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """The use of a day: the path of its outline in a box of `SPARK_POINTS` by `SPARK_HEIGHT`, where in it the deserved amount is, and what it says."""
+
+    path: str
+    deserved: float
+    label: str
+
+
+def sparks(lines: Sequence[Line], used: Mapping[tuple[str, str], Sequence[float]]) -> Mapping[tuple[str, str], Spark]:
+    """By queue and flavor, of those that the ledger knows."""
+    return {
+        (line.name, share.flavor): _spark(used[line.name, share.flavor], amount(share.deserved))
+        for line in lines
+        for share in line.shares
+        if (line.name, share.flavor) in used
+    }
+
+
+def _spark(used: Sequence[float], deserved: float) -> Spark:
+    scale = SPARK_HEIGHT / (max(*used, deserved) * ROOM or 1.0)
+    heights = [f"{SPARK_HEIGHT - scale * each:.1f}".removesuffix(".0") for each in used]
+    steps = [
+        f"V{height}H{at + 1}"
+        for at, height in enumerate(heights)
+        if at + 1 == len(heights) or heights[at + 1] != height
+    ]
+    return Spark(
+        path=f"M0 {SPARK_HEIGHT}{''.join(steps)}V{SPARK_HEIGHT}Z",
+        deserved=round(SPARK_HEIGHT - scale * deserved, 1),
+        label=f"the last day: {sum(used) / len(used):.3g} used on average, {max(used):.3g} at most; deserved {deserved:g}",
+    )
 
 
 def _bar(share: Share, scale: float) -> Bar:
@@ -290,25 +325,3 @@ def _boxes(heights: Sequence[tuple[float, float]], scale: float) -> Iterable[Mar
                 f'x="{left:.2f}%" y="{100 - 100 * high / scale:.2f}%" width="{wide + 0.05:.2f}%" height="{100 * (high - low) / scale:.2f}%"'
             )
         begin = place
-
-
-COLOURS = 7
-NONE = "qn"  # no queue, or none that is known
-OTHER = "qo"
-
-
-def palette(view: ClusterView) -> Mapping[str, str]:
-    """A CSS class for each queue that holds something."""
-    held: Counter[str] = Counter()
-    for node in view.nodes:
-        for gpu in node.gpus:
-            for hold in (*gpu.holds, *(hold for part in gpu.parts for hold in part.holds)):
-                held[hold.queue] += 1
-    return of_counts(held)
-
-
-def of_counts(held: Mapping[str, int]) -> Mapping[str, str]:
-    """The same, from how many devices each queue holds."""
-    most = sorted((name for name in held if name), key=lambda name: (-held[name], name))[:COLOURS]
-    found = {name: f"q{number}" for number, name in enumerate(sorted(most))}
-    return {name: NONE if not name else found.get(name, OTHER) for name in held}

@@ -3,49 +3,60 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from fairlead.api import texts
-from fairlead.history.cost.bill import BASES, IDLES
+from fairlead.history.cost.bill import BASES
 from fairlead.history.cost.window import BY
+from fairlead.history.cost.written import amounts
+from fairlead.kube import timestamps
 from fairlead.ui.model import costs
 from fairlead.ui.model.cluster import MEANING, STATES, ClusterView, NodeView
 from fairlead.ui.model.costs import CostView
-from fairlead.ui.model.explanations import Explanation, Part
+from fairlead.ui.model.day import GROUPS, Day
+from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
-from fairlead.ui.model.gang_list import SORTS, GangList
-from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.gang_devices import Lives
+from fairlead.ui.model.gang_list import ORDERS, GangList
+from fairlead.ui.model.gangs import PHASES, age, evicts
+from fairlead.ui.model.overview import OF_KIND_MAX, Overview
+from fairlead.ui.model.queues import SPARK_POINTS, QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.model.queues import QueueHistory
-from fairlead.ui.model.time_chart import BYS, WINDOWS, TimeChart
+from fairlead.ui.model.scope import Scope
+from fairlead.ui.model.search import Found, Kind
+from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
-from fairlead.ui.pages.fragments import STREAM, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.areas import areas
+from fairlead.ui.pages.colours import palette
+from fairlead.ui.pages.fragments import STREAM, THEME, WHO, Live, Marked, name_of, plain
+from fairlead.ui.pages.lives import lives_picture
 from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
     SMALL,
+    SPARK_HEIGHT,
     bars,
     hold_text,
     node_map,
-    of_counts,
-    palette,
     pictures,
+    sparks,
     ticks,
 )
 from fairlead.ui.what_if import written
-from fairlead.ui.what_if.question import HORIZONS, Form, Named
+from fairlead.ui.what_if.question import HORIZONS, NAMED_MAX, SET, Form, Named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +72,20 @@ class Trouble:
     near_title: str = "One of these may be meant"
 
 
+Theme = Literal["light", "dark"]
+THEMES: tuple[Theme, ...] = get_args(Theme)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShownTo:
-    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout."""
+    """The viewer whom the head of a page names; "": none. `leaves`: the page offers a logout. `theme` None: as the system says.
+    `path`: the page's own address, to which a choice of the theme leads back.
+    """
 
     name: str = ""
     leaves: bool = False
+    theme: Theme | None = None
+    path: str = "/"
 
 
 SHOWN_TO: ContextVar[ShownTo] = ContextVar("shown_to", default=ShownTo())  # noqa: B039 - frozen; of the request that is answered
@@ -79,7 +98,54 @@ def gang_link(gang: str) -> str:
 
 
 def queue_link(queue: str) -> str:
-    return f"/gangs?{urlencode({'queue': queue})}"
+    return f"/queues/{quote(queue, safe='')}"
+
+
+def gangs_link(**choice: str) -> str:
+    """The address of the list of gangs that is chosen, by the fields of its form."""
+    return f"/gangs?{urlencode(choice)}"
+
+
+def node_link(node: str) -> str:
+    """The address of a node's devices, below the map."""
+    return f"/map?{urlencode({'node': node})}#node"
+
+
+def link_of(kind: Kind, name: str) -> str:
+    return {"gang": gang_link, "queue": queue_link, "node": node_link}[kind](name)
+
+
+def moment(at: float) -> Markup:
+    """A time, of unix seconds: page.js shows it as the reader's own and how far away it is."""
+    return Markup('<time datetime="{}">{}</time>').format(timestamps.seconds(at), _time(at))
+
+
+def clock(at: float) -> Markup:
+    """The same as hours and minutes alone."""
+    said = timestamps.seconds(at)
+    return Markup('<time class="clock" datetime="{}">{}</time>').format(said, said[11:16])
+
+
+_ID = re.compile(r"(?<![-\w./])(?P<namespace>[a-z0-9][-a-z0-9]*)/(?P<name>[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)(?![-\w/])")
+_CLOCK = re.compile(
+    r"(?:(?P<date>\d{4}-\d\d-\d\d) )?(?P<time>\d\d:\d\d(?::\d\d)?) UTC \([^)]*\)"
+)  # as of `gangs.clock`
+
+
+def linked(text: str, *, known: Container[tuple[str, str]], at: float) -> Markup:
+    """The text with a link on each namespace/name of a gang that has a page, and its times for page.js. `at`: of the text, unix seconds."""
+
+    def link(found: re.Match[str]) -> str:
+        if (found["namespace"], found["name"]) not in known:
+            return found[0]
+        return Markup('<a href="{}"><bdi>{}</bdi></a>').format(gang_link(found[0]), found[0])
+
+    def time_of(found: re.Match[str]) -> str:
+        date = found["date"] or datetime.fromtimestamp(at, UTC).date()
+        return f'<time datetime="{date}T{found["time"]}Z">{found[0]}</time>'
+
+    shown = _ID.sub(link, str(escape(visible(text))))
+    return Markup(_CLOCK.sub(time_of, shown))  # noqa: S704 - escaped, with links and times
 
 
 @cache
@@ -126,6 +192,10 @@ def _environment() -> Environment:
     made.globals |= {
         "gang_link": gang_link,
         "queue_link": queue_link,
+        "gangs_link": gangs_link,
+        "node_link": node_link,
+        "moment": moment,
+        "clock": clock,
         "hold_text": hold_text,
         "sentence": sentence,
         "LARGE": LARGE,
@@ -133,28 +203,25 @@ def _environment() -> Environment:
         "STATES": STATES,
         "MEANING": MEANING,
         "PHASES": PHASES,
-        "SORTS": SORTS,
+        "ORDERS": ORDERS,
         "style_hash": _hash("style.css"),
+        "page_hash": _hash("page.js"),
         "name_of": name_of,
         "who_mark": WHO,
         "stream_mark": STREAM,
+        "theme_mark": THEME,
     }
     return made
 
 
 def _page(template: str, facts: Facts | None, **values: Any) -> str:
-    shown = ""
-    notices: Sequence[str] = ()
-    if facts is not None:
-        shown = _time(facts.at)
-        notices = [facts.late] if facts.late else []
     return (
         _environment()
         .get_template(template)
         .render(
-            as_of=shown,
-            origin=facts.origin if facts is not None else "",
-            notices=notices,
+            as_of=None if facts is None else facts.at,
+            origin="" if facts is None else facts.origin,
+            notices=[facts.late] if facts is not None and facts.late else [],
             **values,
         )
     )
@@ -167,8 +234,9 @@ def _time(at: float) -> str:
 def page(marked: str, stream: str = "") -> str:
     """What is sent of what a function here returned: with the name of who asks, and what makes it live; "" for nothing."""
     shown_to = SHOWN_TO.get()
-    who = _environment().get_template("who.html").render(shown_to=shown_to) if shown_to.name else ""
-    return plain(marked, who=who, stream=stream)
+    who = _environment().get_template("who.html").render(shown_to=shown_to, themes=(None, *THEMES))
+    theme = f' data-theme="{shown_to.theme}"' if shown_to.theme else ""
+    return plain(marked, who=who, stream=stream, theme=theme)
 
 
 def stream(address: str) -> str:
@@ -188,13 +256,6 @@ class NodeItems:
         self._colours: Mapping[str, str] = {}
         self._cell = 0
         self._known: dict[tuple[str, bool], tuple[NodeView, Marked]] = {}
-        self._palette: tuple[ClusterView, Mapping[str, str]] | None = None
-
-    def colours(self, view: ClusterView) -> Mapping[str, str]:
-        """The colour of each queue, as `palette` has it: found once for a picture, however many pages show it."""
-        if self._palette is None or self._palette[0] is not view:
-            self._palette = (view, palette(view))
-        return self._palette[1]
 
     def of(self, nodes: Sequence[NodeView], colours: Mapping[str, str], *, cell: int, chosen: str) -> Marked:
         if (self._colours, self._cell) != (colours, cell):
@@ -218,15 +279,31 @@ class NodeItems:
 _LOOKS_FREE = "devices that claims of other namespaces hold are shown as free: which those are is not known here"
 
 
-def cluster(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
+def overview(facts: Facts, view: Overview, day: Day, scope: Scope) -> str:
+    return _page(
+        "overview.html",
+        facts,
+        view=view,
+        missing=_missing(facts, "nodes", "resourceslices", "gangs", "pods", "resourceclaims", "devicetaintrules"),
+        day=day,
+        areas=areas(day) if day.parts else None,
+        idle_cost=amounts(day.idle_cost_for(scope)),
+        every=scope.namespaces is None,
+        OF_KIND_MAX=OF_KIND_MAX,
+        GROUPS=tuple(GROUPS),
+    )
+
+
+def map_(facts: Facts, view: ClusterView, *, node: str = "", items: NodeItems | None = None) -> str:
     """`node`: the one whose devices are listed; "" for none. `items`: of the rendering before."""
     items = items or NodeItems()
-    colours = items.colours(view)
+    every = palette(facts.queues, view.queues)
+    colours = {queue: every[queue] for queue in view.queues}
     cell = SMALL if len(view.nodes) > MANY else LARGE
     # Where claims of other namespaces are not read, what they hold looks free.
     unread = [_LOOKS_FREE] if "resourceclaims" in facts.refused else []
     return _page(
-        "cluster.html",
+        "map.html",
         facts,
         view=view,
         colours=colours,
@@ -250,38 +327,71 @@ def _missing(facts: Facts, *kinds: str) -> list[str]:
     return [facts.refused[kind] for kind in kinds if kind in facts.refused]
 
 
-def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
-    return _page("queues.html", facts, lines=lines, bars=bars(lines))
+def queues(
+    facts: Facts, lines: Sequence[QueueLine], used: Mapping[tuple[str, str], Sequence[float]] = MappingProxyType({})
+) -> str:
+    """`used`: of a day, by queue and flavor, as of `queues.day_of_use`."""
+    return _page(
+        "queues.html",
+        facts,
+        lines=lines,
+        bars=bars(lines),
+        sparks=sparks(lines, used),
+        SPARK_POINTS=SPARK_POINTS,
+        SPARK_HEIGHT=SPARK_HEIGHT,
+    )
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
+    missing = _missing(facts, "gangs", "pods")
+    return _page(
+        "gangs.html", facts, found=found, choice=found.choice, missing=missing, evicts=partial(evicts, now=facts.at)
+    )
 
 
-def gang(facts: Facts, view: GangView, moments: Sequence[Moment] = (), spread: Spread | None = None) -> str:
-    shown = [
-        (each, "" if each.at is None else _time(each.at), each.at is not None and each.at > facts.at)
-        for each in moments
-    ]
-    picture = None if spread is None else gantt.spread_picture(spread)
-    return _page("gang.html", facts, view=view, line=view.line, parts=_parts(view), moments=shown, spread=picture)
+def search(facts: Facts, found: Found) -> str:
+    return _page(
+        "search.html", facts, found=found, link_of=link_of, missing=_missing(facts, "gangs", "pods", "queues", "nodes")
+    )
 
 
-# A reader comes for the reason: these stand first, in this order; the rest follows as `fairlead explain` prints it.
-_FIRST = ("What blocks it", "What would change it", "Devices it could use are held by", "Why")
+def gang(
+    facts: Facts,
+    view: GangView,
+    moments: Sequence[Moment] = (),
+    spread: Spread | None = None,
+    lives: Lives | None = None,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
+    parts = {part.title: part.lines for part in view.explanation.parts}
+    return _page(
+        "gang.html",
+        facts,
+        view=view,
+        line=view.line,
+        parts=parts,
+        moments=moments,
+        spread=None if spread is None else gantt.spread_picture(spread),
+        lives=None if lives is None else lives_picture(lives),
+        linked=partial(linked, known=known, at=facts.at),
+        FIRST=_FIRST,
+        FOLDED=_FOLDED,
+        FORECAST=_FORECAST,
+        ELSEWHERE={*_FIRST, *(title for title, _ in _FOLDED), _FORECAST, "Devices it could use are held by"},
+    )
 
 
-def _parts(view: GangView) -> list[Part]:
-    parts = view.explanation.parts
-    first = [part for title in _FIRST for part in parts if part.title == title]
-    return [*first, *(part for part in parts if part.title not in _FIRST)]
+# A reader comes for the reason: these stand first, in this order. Others are folded, and the rest follows as `fairlead explain` prints it.
+_FIRST = ("What blocks it", "What would change it", "Why")
+_FOLDED = (("In detail", "in-detail"), ("Why nothing is evicted for it", "blockers"))
+_FORECAST = "Forecast of its start"
 
 
 def time(facts: Facts, chart: TimeChart) -> str:
-    held = Counter(run.queue for group in chart.groups for run in group.runs if run.state == "runs")
-    for group in chart.groups:
-        held.update({run.queue: 0 for run in group.runs})
-    colours = of_counts(held) if chart.choice.by == "node" else {}
+    held = {run.queue for group in chart.groups for run in group.runs}
+    every = palette(facts.queues, held)
+    colours = {queue: every[queue] for queue in held} if chart.choice.by == "node" else {}
     return _page(
         "time.html",
         facts,
@@ -290,11 +400,19 @@ def time(facts: Facts, chart: TimeChart) -> str:
         picture=gantt.picture(chart, colours),
         colours=colours,
         address=gantt.address,
+        moves=[
+            ("earlier", chart.earlier),
+            ("later", chart.later),
+            ("closer", chart.closer),
+            ("farther", chart.farther),
+        ],
         since=_time(chart.since),
         until=_time(chart.until),
+        begins="" if chart.begins is None else _time(chart.begins),
         missing=[*([chart.missing] if chart.missing else []), *_missing(facts, "gangs", "pods")],
         BYS=BYS,
-        WINDOWS=WINDOWS,
+        ZOOMS=ZOOMS,
+        ENDS=gantt.ENDS,
     )
 
 
@@ -305,11 +423,12 @@ def cost(facts: Facts, view: CostView) -> str:
         view=view,
         choice=view.choice,
         missing=[*([view.missing] if view.missing else []), *_missing(facts, "gangs")],
-        GROUPS=BY,
+        GROUPS=[name for name in BY if facts.hardware is not None or name not in costs.OF_NODES],
         COST_WINDOWS=costs.WINDOWS,
+        DATES=costs.DATES,
         COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
-        IDLES=IDLES,
+        IDLE_TO=costs.IDLE_TO,
     )
 
 
@@ -327,10 +446,19 @@ def what_if(
         STARTS=written.STARTS,
         SHARES=written.SHARES,
         HORIZONS=HORIZONS,
+        NAMED_MAX=NAMED_MAX,
+        SET=SET,
     )
 
 
-def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window: str) -> str:
+def queue(
+    facts: Facts,
+    explanation: Explanation,
+    history: QueueHistory,
+    window: str,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
     return _page(
         "queue.html",
         facts,
@@ -339,6 +467,7 @@ def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window:
         history=history,
         pictures=pictures(history),
         ticks=ticks(history),
+        linked=partial(linked, known=known, at=facts.at),
         chosen=window,
         WINDOWS=WINDOWS,
     )

@@ -35,13 +35,22 @@ EVENTS_S = 5.0
 
 
 class LiveSource:
-    """`namespace` is the user's own: what may be listed there is shown where all namespaces may not be listed."""
+    """`namespace` is the user's own: what may be listed there is shown where all namespaces may not be listed.
+    `name`: of the cluster, for the head of pages.
+    """
 
     def __init__(
-        self, client: Client, *, namespace: str = "default", clock: Clock = time.monotonic, wall: Clock = time.time
+        self,
+        client: Client,
+        *,
+        namespace: str = "default",
+        name: str = "",
+        clock: Clock = time.monotonic,
+        wall: Clock = time.time,
     ) -> None:
         self._client = client
         self._namespace = namespace
+        self._name = name
         self._clock = clock
         self._wall = wall
         self._lock = asyncio.Lock()
@@ -115,6 +124,7 @@ class LiveSource:
             queues=tuple(_by_name(queues)),
             claims=tuple(claims),
             refused=refused,
+            origin=self._name,
         )
 
     async def _taint_rules(self, refused: dict[str, str]) -> list[DeviceTaintRule]:
@@ -189,10 +199,12 @@ def _by_name(found: list[Any]) -> list[Raw]:
     return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
 
 
-async def read_snapshot(client: Client, drivers: tuple[str, ...]) -> tuple[Snapshot, float]:
+async def read_snapshot(
+    client: Client, drivers: tuple[str, ...], shared_drivers: tuple[str, ...]
+) -> tuple[Snapshot, float]:
     """The snapshot, and its time in unix seconds. Raises NotReadError."""
     try:
-        return await observe(client, drivers)
+        return await observe(client, drivers, shared_drivers)
     except Unread as error:
         raise not_read(error.error, "list", error.resource, None) from error
     except TimeoutError as error:

@@ -43,11 +43,13 @@ class WatchedSource:
         self,
         client: Client,
         *,
+        name: str = "",
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._client = client
+        self._name = name
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
@@ -178,6 +180,7 @@ class WatchedSource:
             claims=self._claims.all(),
             refused=refused,
             late=late,
+            origin=self._name,
         )
 
     def _late(self) -> str:

@@ -11,6 +11,7 @@ import logging
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from dataclasses import replace
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -20,20 +21,31 @@ from fairlead.kube import probes
 from fairlead.kube.logs import BRIEF
 from fairlead.ui.model.scope import ScopedFacts
 from fairlead.ui.pages import render
-from fairlead.ui.pages.render import SHOWN_TO, ShownTo, Trouble
+from fairlead.ui.pages.render import SHOWN_TO, THEMES, ShownTo, Trouble
 from fairlead.ui.reading.cluster import NotReadError, Source
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages
 from fairlead.ui.serve.answers import answer, asks_json, respond
 from fairlead.ui.serve.live import Hub
-from fairlead.ui.serve.security import HANDSHAKE_S, HEAD_S, Connections, allowed_hosts, foreign, headers_for
+from fairlead.ui.serve.security import (
+    HANDSHAKE_S,
+    HEAD_S,
+    Connections,
+    allowed_hosts,
+    foreign,
+    headers_for,
+    local_path,
+)
+from fairlead.ui.serve.security import form as sent_form
 from fairlead.ui.serve.viewers import Everyone, Handler, LoginNeededError, Viewer, Viewers
 from fairlead.ui.serve.views import Address, Look, PagesOfLedger, Seen, Views
 from fairlead.ui.serve.what_if import Computing, WhatIf
 
 LOG = logging.getLogger(__name__)
 HOST = "127.0.0.1"
-YEAR = "public, max-age=31536000, immutable"
+YEAR_S = 31_536_000
+YEAR = f"public, max-age={YEAR_S}, immutable"
+THEME_COOKIE = "fairlead-theme"
 BODY_MAX = 64 * 1024
 PROBES = ("/healthz", "/readyz")  # kubelet asks for them by the pod's address
 Observe = Callable[[str, int, float], None]
@@ -50,10 +62,11 @@ async def serve(
     ledger: Ledger | None = None,
     computing: Computing | None = None,
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> AsyncIterator[str]:
     """Serves inside the context, on loopback; yields the address. Port 0 is any free one. Raises OSError where it is taken."""
     hosts: set[str] = set()
-    app = application(source, hosts, ledger=ledger, computing=computing, drivers=drivers)
+    app = application(source, hosts, ledger=ledger, computing=computing, drivers=drivers, shared_drivers=shared_drivers)
     async with listening(app, HOST, port) as bound:
         hosts |= allowed_hosts(bound)
         yield f"http://{HOST}:{bound}/"
@@ -93,6 +106,7 @@ def application(
     ledger: Ledger | None = None,
     computing: Computing | None = None,
     drivers: tuple[str, ...] = (names.DRIVER,),
+    shared_drivers: tuple[str, ...] = (),
 ) -> web.Application:
     """`hosts`: what the Host header may be; None: anything. `ready`: why it cannot answer yet, None when it can."""
     viewers = viewers or Everyone()
@@ -105,8 +119,9 @@ def application(
     hub = Hub(views)
     app.cleanup_ctx.append(hub.serving)
     app.on_shutdown.append(hub.close)
-    for path in ("/", "/queues", "/queues/{name}", "/gangs", "/gangs/{namespace}/{name}", "/time"):
+    for path in ("/", "/map", "/queues", "/queues/{name}", "/gangs", "/gangs/{namespace}/{name}", "/time"):
         app.router.add_get(path, _page(views, hub, viewers))
+    app.router.add_get("/search", _search(views, viewers))
     app.router.add_get(
         "/live", _stream(hub, viewers, headers_for(private=viewers.private, hosts=hosts)), allow_head=False
     )
@@ -115,12 +130,14 @@ def application(
     look = _look(source, viewers, scoped)
     for path, handler in PagesOfLedger(ledger, look).routes():
         app.router.add_get(path, handler)
-    what_if = WhatIf(computing, drivers, look)
+    what_if = WhatIf(computing, (drivers, shared_drivers), look)
     app.router.add_get("/what-if", what_if.ask)
     app.router.add_post("/what-if", what_if.answer)
     app.router.add_get("/style.css", _file("style.css", "text/css; charset=utf-8"))
     for name in render.SCRIPTS:
         app.router.add_get(f"/vendor/{name}", _file(f"vendor/{name}", "text/javascript; charset=utf-8"))
+    app.router.add_get("/page.js", _file("page.js", "text/javascript; charset=utf-8"))
+    app.router.add_post("/theme", _theme(secure=viewers.private))
     app.router.add_get("/icon.svg", _file("icon.svg", "image/svg+xml"))
     app.router.add_get("/healthz", _healthz)
     app.router.add_get("/readyz", probes.answer(ready))
@@ -130,7 +147,7 @@ def application(
 async def _viewer(request: web.Request, viewers: Viewers) -> Viewer:
     """Who asks; the head of the page names that viewer. Raises LoginNeededError."""
     found = request[VIEWER] = await viewers.viewer(request)
-    SHOWN_TO.set(ShownTo(name=found.name, leaves=found.leaves))
+    SHOWN_TO.set(replace(SHOWN_TO.get(), name=found.name, leaves=found.leaves))
     return found
 
 
@@ -143,6 +160,18 @@ def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
             return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
         shown, stream = await hub.page(address, viewer.scope)
         return respond(request, shown, json=False, stream=stream)
+
+    return handler
+
+
+def _search(views: Views, viewers: Viewers) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        json = asks_json(request)
+        viewer = await _viewer(request, viewers)
+        found = views.search(await views.facts(), request.query.get("q", ""), viewer.scope, json=json)
+        if isinstance(found, str):
+            return web.Response(status=303, headers={"Location": found, "Cache-Control": "no-store"})
+        return respond(request, found, json=json)
 
     return handler
 
@@ -165,6 +194,26 @@ def _look(source: Source, viewers: Viewers, scoped: ScopedFacts) -> Look:
         return Seen(viewer.scope, scoped.of(everything, viewer.scope), everything)
 
     return look
+
+
+def _theme(*, secure: bool) -> Handler:
+    """Takes the choice of a theme, which the browser keeps, and leads back to the page."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        chosen = str((await sent_form(request)).get("theme", ""))
+        if chosen not in {"auto", *THEMES}:
+            text = f"theme: {chosen[:40]!r}: there is auto, {', '.join(THEMES)}"
+            return respond(request, pages.wrong(text, "/", json=False), json=False)
+        response = web.Response(status=303, headers={"Location": local_path(request.query.get("next", ""))})
+        if chosen == "auto":
+            response.del_cookie(THEME_COOKIE, path="/", secure=secure, httponly=True, samesite="Lax")
+        else:
+            response.set_cookie(
+                THEME_COOKIE, chosen, path="/", max_age=YEAR_S, secure=secure, httponly=True, samesite="Lax"
+            )
+        return response
+
+    return handler
 
 
 def _file(name: str, kind: str) -> Handler:
@@ -198,7 +247,8 @@ def _guard(
 
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
         began = time.perf_counter()
-        SHOWN_TO.set(ShownTo())
+        chosen = next((each for each in THEMES if each == request.cookies.get(THEME_COOKIE)), None)
+        SHOWN_TO.set(ShownTo(theme=chosen, path=request.path_qs))
         if hosts is not None and request.path not in PROBES and request.headers.get("Host", "").lower() not in hosts:
             what = Trouble(
                 title="This name is not served here",
@@ -252,7 +302,7 @@ async def _answered(request: web.Request, handler: Handler, viewers: Viewers) ->
         what = Trouble(
             title="No such page",
             text=f"there is nothing at {request.path}",
-            links=(("/", "Cluster"), ("/queues", "Queues"), ("/gangs", "Gangs")),
+            links=(("/", "Overview"), ("/queues", "Queues"), ("/gangs", "Gangs")),
         )
         return _trouble(request, what, error.status)
     except Exception:

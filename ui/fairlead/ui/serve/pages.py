@@ -1,29 +1,36 @@
 """What each address answers, from facts alone: a page, or the same as JSON. Pure.
 
 JSON is what the command line prints for the same thing: `/queues` as `fairlead queues -o json`, `/gangs` as `fairlead gangs -A -o json`,
-a gang's as `fairlead explain -o json`. The map of the cluster has no command; its JSON is the model.
+a gang's as `fairlead explain -o json`. The overview and the map have no command; their JSON is the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
-from fairlead.history.ledger.entries import Decision
+from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import overview as overviews
+from fairlead.ui.model import search as searches
+from fairlead.ui.model.day import Day
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
 from fairlead.ui.model.gang import events_of
 from fairlead.ui.model.gang_list import LineMemory
+from fairlead.ui.model.overview import OverviewMemory
 from fairlead.ui.model.scope import EVERYTHING, Scope
 from fairlead.ui.pages import render
 from fairlead.ui.pages.render import Trouble
+from fairlead.ui.reading.ledger import NO_LEDGER
 from fairlead.ui.serve.answers import Shown, as_json
 
+NO_DAY = Day(missing=NO_LEDGER)
 RUNS_SHOWN = 5  # of a gang that is not there any more
 
 
@@ -33,13 +40,27 @@ class Kept(NamedTuple):
     memory: clusters.Memory
     lines: LineMemory
     items: render.NodeItems
+    overview: OverviewMemory
 
     @classmethod
     def new(cls) -> Kept:
-        return cls(clusters.Memory(), LineMemory(), render.NodeItems())
+        return cls(clusters.Memory(), LineMemory(), render.NodeItems(), OverviewMemory())
 
 
-def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
+def overview(
+    facts: Facts, *, json: bool, day: Day = NO_DAY, scope: Scope = EVERYTHING, kept: Kept | None = None
+) -> Shown:
+    """`facts` are restricted to the scope, the day is not."""
+    kept = kept or Kept.new()
+    view = None if facts.hardware is None else clusters.cluster(facts.hardware, kept.memory)
+    found = kept.overview.of(facts, view)
+    day = overviews.day_for(day, scope)
+    if json:
+        return Shown(200, as_json(overviews.as_json(found, day, scope, at=facts.at)))
+    return Shown(200, render.overview(facts, found, day, scope))
+
+
+def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | None = None) -> Shown:
     if facts.hardware is None:
         texts = [facts.refused[kind] for kind in ("nodes", "resourceslices") if kind in facts.refused]
         what = Trouble(
@@ -54,17 +75,22 @@ def cluster(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | 
     view = clusters.cluster(facts.hardware, kept.memory)
     if json:
         return Shown(200, as_json(asdict(view)))
-    return Shown(200, render.cluster(facts, view, node=query.get("node", ""), items=kept.items))
+    return Shown(200, render.map_(facts, view, node=query.get("node", ""), items=kept.items))
 
 
-def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool, past: Past | None = None) -> Shown:
+    """`past`: of the last day."""
     if "queues" in facts.refused:
         return _unread(facts, "Queues", json=json)
     lines = queues.tree(facts.queues)
-    return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
+    if json:
+        return Shown(200, as_json([asdict(each) for each in lines]))
+    return Shown(200, render.queues(facts, lines, queues.day_of_use(facts.queues, past or Past())))
 
 
-def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
+def one_queue(
+    facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool, kept: Kept | None = None
+) -> Shown:
     """`everything`: what waits in it counts whoever looks, as in its status."""
     raw = _queue(facts, name)
     if raw is None:
@@ -75,7 +101,8 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     if json:
         return Shown(200, as_json(asdict(explanation)))
     found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, render.queue(facts, explanation, found, window))
+    known = (kept or Kept.new()).lines.of(facts).made_of
+    return Shown(200, render.queue(facts, explanation, found, window, known))
 
 
 def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:
@@ -107,8 +134,17 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | No
         return trouble(what, 400, json=json, facts=facts)
     if _without_gangs(facts):
         return _unread(facts, "Gangs", json=json)
-    found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
+    lines = (kept or Kept.new()).lines.of(facts)
+    found = gang_list.gang_list(lines, choice, now=facts.at, held=partial(gang_devices.held, facts))
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
+
+
+def search(facts: Facts, text: str, *, json: bool, kept: Kept | None = None) -> Shown | str:
+    """Or the address of the one thing that is meant."""
+    found = searches.search(facts, (kept or Kept.new()).lines.of(facts).made_of, text)
+    if json:
+        return Shown(200, as_json(asdict(found)))
+    return Shown(200, render.search(facts, found)) if found.only is None else render.link_of(*found.only)
 
 
 def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:
@@ -129,7 +165,7 @@ def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, sco
 def cost(facts: Facts, bill: Bill, choice: costs.Choice, *, json: bool) -> Shown:
     if json:
         return Shown(200, as_json(costs.as_json(bill)))
-    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues)))
+    return Shown(200, render.cost(facts, costs.cost_view(bill, choice, facts.queues, facts.gangs)))
 
 
 def no_ledger(facts: Facts, text: str, *, json: bool) -> Shown:
@@ -161,14 +197,14 @@ def one_gang(
     events: Iterable[Raw] = (),
     past: Past | None = None,
     decisions: Iterable[Decision] = (),
+    stretches: Sequence[Stretch] = (),
     scope: Scope = EVERYTHING,
-    known: Raw | None = None,
+    kept: Kept | None = None,
 ) -> Shown:
-    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`.
-
-    `known`: the Gang, where it was found.
-    """
-    view = gang.find(facts, namespace, name, known=known)
+    """`events`: on that gang, as the apiserver has them; JSON has neither them nor the past, as `fairlead explain`."""
+    every = (kept or Kept.new()).lines.of(facts).made_of
+    known, is_pod = every.get((namespace, name), (None, False))
+    view = gang.find(facts, namespace, name, known=None if is_pod else known)
     past = past or Past()
     if view is None:
         ended = gang.ended_runs(past, namespace, name)[:RUNS_SHOWN] if scope.sees(namespace) else ()
@@ -184,12 +220,12 @@ def one_gang(
         return trouble(what, 404, json=json, facts=facts)
     if json:
         return Shown(200, as_json(asdict(view.explanation)))
-    raw = gang.raw_of(facts, namespace, name)
-    if raw is None:
-        return Shown(200, render.gang(facts, view))
+    lives = gang_devices.lives(facts, f"{namespace}/{name}", stretches)
+    if known is None or is_pod:
+        return Shown(200, render.gang(facts, view, lives=lives, known=every))
     said = events_of(events, kind="Gang", namespace=namespace, name=name)
-    moments = gang.timeline(facts, past, raw, said, decisions)
-    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, raw)))
+    moments = gang.timeline(facts, past, known, said, decisions)
+    return Shown(200, render.gang(facts, view, moments, gang.spread(facts, known), lives, every))
 
 
 def wrong(text: str, address: str, *, json: bool) -> Shown:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from fairlead.history.cost import written
 from fairlead.history.cost.window import CostError
-from fairlead.history.ledger.entries import Decision
+from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.ui.model import costs, queues
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
@@ -57,7 +57,11 @@ class Address(NamedTuple):
 
     @property
     def live(self) -> bool:
-        return self.parts in {(), ("queues",), ("gangs",), ("time",)} or bool(self.queue) or self.gang is not None
+        return (
+            self.parts in {(), ("map",), ("queues",), ("gangs",), ("time",)}
+            or bool(self.queue)
+            or self.gang is not None
+        )
 
     @property
     def every_s(self) -> float:
@@ -106,10 +110,13 @@ class Views:
             return pages.away(str(everything), json=json)
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
         match address.parts:
+            case ("map",):
+                return pages.map_(facts, address.choice, json=json, kept=kept)
             case ("queues",):
-                return pages.queue_tree(facts, address.choice, json=json)
+                past = None if json else await self._ledger.past(queues.DAY_S)
+                return pages.queue_tree(facts, address.choice, json=json, past=past)
             case ("queues", name):
-                return await self._of_queue(facts, everything, name, address, json=json)
+                return await self._of_queue(facts, everything, name, address, json=json, kept=kept)
             case ("gangs",):
                 return pages.gangs(facts, address.choice, json=json, kept=kept)
             case ("gangs", namespace, name):
@@ -117,36 +124,46 @@ class Views:
             case ("time",):
                 return await self._of_time(facts, scope, address, json=json)
             case _:
-                return pages.cluster(facts, address.choice, json=json, kept=kept)
+                return pages.overview(facts, day=await self._ledger.day(), scope=scope, json=json, kept=kept)
+
+    def search(self, everything: Facts | NotReadError, text: str, scope: Scope, *, json: bool) -> Shown | str:
+        """Or the address of the one thing that is meant."""
+        if isinstance(everything, NotReadError):
+            return pages.away(str(everything), json=json)
+        return pages.search(self._scoped.of(everything, scope), text, json=json, kept=self._kept_for(scope))
 
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
             choice = Choice.of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/time", json=json)
-        past = await self._ledger.past(choice.lasts_s)
+        choice = choice.past(facts.at)
+        past = await self._ledger.past(choice.lasts_s, choice.until)
         return pages.time(facts, past, choice, json=json, scope=scope)
 
-    async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
+    async def _of_queue(
+        self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool, kept: Kept
+    ) -> Shown:
         try:
             window = queues.window_of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/queues", json=json)
         past = await self._ledger.past(WINDOWS[window])
-        return pages.one_queue(facts, everything, past, name, window, json=json)
+        return pages.one_queue(facts, everything, past, name, window, json=json, kept=kept)
 
     async def _of_gang(self, everything: Facts, scope: Scope, namespace: str, name: str, *, json: bool) -> Shown:
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)
-        made_of, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, False))
-        known = None if is_pod else made_of
+        _, is_pod = kept.lines.of(facts).made_of.get((namespace, name), (None, True))
         # Not asked for whatever an address holds.
-        events = await self._source.events("Gang", namespace, name) if known is not None and not json else ()
+        events = () if is_pod or json else await self._source.events("Gang", namespace, name)
         if events:
             events = restrict_events(events, everything, scope)
-        past, decisions = None, tuple[Decision, ...]()
+        past, decisions, stretches = None, tuple[Decision, ...](), tuple[Stretch, ...]()
         if self._ledger.where and not json and scope.sees(namespace):
             past = await self._ledger.past(GANG_PAST_S)
-            decisions = await self._ledger.decisions(namespace, name) if known is not None else ()
+            if (namespace, name) in kept.lines.of(facts).made_of:
+                decisions = await self._ledger.decisions(namespace, name)
+                stretches = await self._ledger.stretches(namespace, name, GANG_PAST_S)
         if decisions:
             decisions = restrict_decisions(decisions, everything, scope)
         return pages.one_gang(
@@ -157,8 +174,9 @@ class Views:
             events=events,
             past=past,
             decisions=decisions,
+            stretches=stretches,
             scope=scope,
-            known=known,
+            kept=kept,
         )
 
     def _kept_for(self, scope: Scope) -> Kept:

@@ -48,9 +48,11 @@ Json = dict[str, Any]
 
 
 class WhatIf:
-    """`computing` None: these pages answer no such question."""
+    """`computing` None: these pages answer no such question. `drivers`: those that are managed, and those allowed in claims beside them."""
 
-    def __init__(self, computing: Computing | None, drivers: tuple[str, ...], look: Look) -> None:
+    def __init__(
+        self, computing: Computing | None, drivers: tuple[tuple[str, ...], tuple[str, ...]], look: Look
+    ) -> None:
         self._computing = computing
         self._drivers = drivers
         self._look = look
@@ -60,7 +62,7 @@ class WhatIf:
         json = asks_json(request)
         seen = await self._look(request)
         refused = self._refused(seen, json=json)
-        return respond(request, refused or self._shown(seen, Form.of(request.query), json=json), json=json)
+        return respond(request, refused or self._shown(seen, Form.of(request.query.items()), json=json), json=json)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         json = asks_json(request)
@@ -74,9 +76,9 @@ class WhatIf:
             return respond(request, pages.trouble(what, 415, json=json), json=json)
         form = Form()
         try:
-            form = Form.of(await sent_form(request))
+            form = Form.of((await sent_form(request)).items())
             found = await self._computing.answer(
-                form.question(self._drivers), lambda: _gone(request), SHOWN_TO.get().name
+                form.question(*self._drivers), lambda: _gone(request), SHOWN_TO.get().name
             )
         except ChangeError as error:
             return respond(request, self._shown(seen, form, str(error), 400, json=json), json=json)

@@ -74,7 +74,9 @@ def _submitted(question: Question, world: World) -> Any:
     from fairlead.ui.what_if import workloads
     from fairlead.webhook import offline
 
-    seen = offline.World(drivers=question.drivers, classes=dict(world.snapshot.classes))
+    seen = offline.World(
+        drivers=question.drivers, shared_drivers=question.shared_drivers, classes=dict(world.snapshot.classes)
+    )
     for document in (*world.templates, *question.submit):
         seen.add(document)
     labels = {gang.namespace: dict(gang.namespace_labels) for gang in world.snapshot.running}
@@ -264,7 +266,14 @@ def _quota(quota: FlavorQuota, name: str, value: str) -> FlavorQuota:
 
 def reply(asked: Json, submit: list[Json]) -> Json:
     """`submit`: the objects of the question's manifests. JSON is a text already, so that the server need not write megabytes."""
-    question = Question(**asked["question"] | {"drivers": tuple(asked["question"]["drivers"]), "submit": submit})
+    question = Question(
+        **asked["question"]
+        | {
+            "drivers": tuple(asked["question"]["drivers"]),
+            "shared_drivers": tuple(asked["question"]["shared_drivers"]),
+            "submit": submit,
+        }
+    )
     try:
         world = _world(asked["where"], question)
         found = answer(question, world)

@@ -50,7 +50,7 @@ async def of_cluster(cluster: Cluster, question: Question) -> World:
     """Raises NotReadError."""
     from fairlead.ui.reading.live import read_snapshot  # with the controller and the client: half a second
 
-    snapshot, now = await read_snapshot(cluster.client, question.drivers)
+    snapshot, now = await read_snapshot(cluster.client, question.drivers, question.shared_drivers)
     if not any(True for _ in snapshot.inventory.pools_unordered()):
         raise NotReadError(
             "the cluster has no ResourceSlices, so no gang could start: no DRA driver publishes devices on it"

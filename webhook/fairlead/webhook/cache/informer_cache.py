@@ -49,12 +49,14 @@ class InformerCache:
         client: Client,
         *,
         drivers: tuple[str, ...],
+        shared_drivers: tuple[str, ...] = (),
         controllers: frozenset[str],
         traces_ratio: float | None = None,
     ) -> None:
         self._client = client
         self._traces_ratio = traces_ratio
         self._drivers = drivers
+        self._shared_drivers = shared_drivers
         self._controllers = controllers
         self._templates: Informer[ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
         self._namespaces: Informer[Namespace] = Informer(client, resources.NAMESPACES)
@@ -153,6 +155,7 @@ class InformerCache:
         with_models = bool(review.namespace) or review.group_resource == "flavors.fairlead.dev"
         return Facts(
             drivers=self._drivers,
+            shared_drivers=self._shared_drivers,
             controllers=self._controllers,
             records_users=True,
             traces_ratio=self._traces_ratio,

@@ -60,8 +60,8 @@ def _intent_source(pod: Json) -> IntentSource:
     return *annotations_and_labels(map_at(pod, "metadata")), native_pod_group(map_at(pod, "spec"))
 
 
-def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
-    """The gang of a managed pod. Raises MalformedError.
+def resolve(pod: Json, *, namespace: str, name: str, facts: Facts, without_devices: bool = False) -> PodGang:
+    """The gang of a managed pod, or of a member without devices. Raises MalformedError.
 
     Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job. Pods of
     one workload may disagree: the template changed, and the newest count.
@@ -75,12 +75,12 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return PodGang(intent=intent, faults=(_no_gang(intent.size),))
-        alone = {names.SUBGROUP_TOPOLOGY: intent.subgroup_topology, names.ALIGN: intent.align}
-        warnings += tuple(
-            f"metadata.annotations[{key}]: has no effect on a pod that is in no gang; name it in {names.GANG}"
-            for key, said in alone.items()
-            if said is not None
-        )
+        alone = {
+            names.SUBGROUP_TOPOLOGY: intent.subgroup_topology,
+            names.ALIGN: intent.align,
+            names.MEMBERS: intent.members,
+        }
+        warnings += tuple(no_gang_for(key) for key, said in alone.items() if said is not None)
         return PodGang(intent=intent, warnings=warnings)
     group = leader_worker_group(metadata)
     gang = group if group is not None and intent.system is None else intent.gang
@@ -102,7 +102,10 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     made_by = None if owner is None else (str(owner.get("kind")), str(owner.get("name")))
     workload = workload_of(*source[:2], made_by)
     others = tuple(member for member in members if workload is None or member.workload != workload)
-    faults = (*_disagreements(resolved, others, (namespace, gang)), *in_no_subgroup(pod, resolved))
+    faults = (
+        *_disagreements(resolved, others, (namespace, gang)),
+        *in_no_subgroup(pod, resolved, without_devices=without_devices),
+    )
     return PodGang(intent=resolved, faults=faults, warnings=warnings)
 
 
@@ -134,10 +137,14 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
     return tuple(faults)
 
 
-def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
-    """Where each subgroup has a topology or devices of its own, a pod that is in none would wait forever."""
+def in_no_subgroup(pod: Json, intent: Intent, *, without_devices: bool) -> Iterator[str]:
+    """Where each subgroup has a topology or devices of its own, a pod with devices that is in none would wait forever."""
     key = names.SUBGROUP_TOPOLOGY if intent.subgroup_topology is not None else names.ALIGN
-    if intent.subgroup is not None or not (intent.subgroup_topology is not None or by_subgroup(intent.align)):
+    if (
+        intent.subgroup is not None
+        or without_devices
+        or not (intent.subgroup_topology is not None or by_subgroup(intent.align))
+    ):
         return
     annotations, labels = annotations_and_labels(map_at(pod, "metadata"))
     if names.LWS_NAME in labels:
@@ -164,6 +171,11 @@ def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
     if facts.namespace_labels.get(names.QUEUE_SYSTEM, owners.FAIRLEAD) != owners.FAIRLEAD:
         return []
     return [f"{path}: Fairlead has no Queue {intent.queue!r}, so the queue of the namespace counts. Known: {known}"]
+
+
+def no_gang_for(key: str) -> str:
+    """The warning of an annotation that only members of a gang may have."""
+    return f"metadata.annotations[{key}]: has no effect on a pod that is in no gang; name it in {names.GANG}"
 
 
 def _no_gang(size: int) -> str:

@@ -132,7 +132,9 @@ def _flavor_findings(
     policy: TenancyPolicy, allowed: list[str], found: tuple[DeviceModel, ...] | None, where: str, facts: Facts
 ) -> Iterator[Finding]:
     """Every device that the request may get must be of an allowed flavor."""
-    selectors = {name: facts.flavors[name].spec.selector for name in allowed if name in facts.flavors}
+    selectors = {
+        name: text for name in allowed if name in facts.flavors and (text := facts.flavors[name].spec.selector)
+    }
     if found is None:
         if facts.device_models:
             yield finding(
@@ -254,7 +256,7 @@ def driver_faults(it: Subject, facts: Facts) -> Iterator[str]:
     metadata = map_at(it.review.object or {}, "metadata")
     if it.claim is None or names.POD_CLAIM_NAME in strings_at(metadata, "annotations", "metadata"):
         return
-    if (fault := others_fault(it.claim, facts.classes, facts.drivers)) is not None:
+    if (fault := others_fault(it.claim, facts.classes, facts.drivers, facts.shared_drivers)) is not None:
         yield f"{it.where}{fault}"
 
 
@@ -294,7 +296,7 @@ def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterat
             continue
         where = f"{path}[{index}].cel.expression"
         try:
-            cel.admit_selector(selector.cel.expression)
+            cel.admit_selector(selector.cel.expression, gated=True)  # the apiserver knows which gates it has
         except cel.CompileError as error:
             yield f"{where}: {error}"
 

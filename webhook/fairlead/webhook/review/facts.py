@@ -66,6 +66,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Objects are by name; claims and templates are those of the review's namespace only."""
 
     drivers: tuple[str, ...] = (names.DRIVER,)
+    shared_drivers: tuple[str, ...] = ()
+    """Not managed, and allowed in claims beside managed ones."""
     controllers: frozenset[str] = frozenset({names.CONTROLLER_USER})
     records_users: bool = False
     """Whether it is written on a workload who created it; not where manifests are judged without a cluster."""

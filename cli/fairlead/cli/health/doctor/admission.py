@@ -237,7 +237,7 @@ def mixed_drivers(seen: Seen) -> Iterator[Finding]:
     faults: dict[str, list[str]] = {}
     for each, written in specs:
         spec = _read(written, ResourceClaimSpec)
-        if spec is None or (fault := _others_fault(spec, classes, seen.drivers)) is None:
+        if spec is None or (fault := _others_fault(spec, classes, seen)) is None:
             continue
         faults.setdefault(fault, []).append(values.key(each))
     if faults:
@@ -253,14 +253,53 @@ def mixed_drivers(seen: Seen) -> Iterator[Finding]:
         )
 
 
-def _others_fault(spec: ResourceClaimSpec, classes: dict[str, DeviceClass], drivers: tuple[str, ...]) -> str | None:
+def _others_fault(spec: ResourceClaimSpec, classes: dict[str, DeviceClass], seen: Seen) -> str | None:
     """None also where the selectors are too much to be compiled: the webhook refuses such a claim, and the gang's message says so."""
-    if selectors_fault(spec, classes, drivers) is not None:
+    if selectors_fault(spec, classes, (*seen.drivers, *seen.shared_drivers)) is not None:
         return None
     try:
-        return others_fault(spec, classes, drivers)
+        return others_fault(spec, classes, seen.drivers, seen.shared_drivers)
     except AllowanceError:
         return None
+
+
+def shared_drivers(seen: Seen) -> Iterator[Finding]:
+    """Claims with devices of a driver of `sharedClaimDrivers` and none that is managed: another allocated them, who knows of ours too late.
+
+    A device of such a driver that two claims hold, none of which shares it, was given out twice.
+    """
+    shared = set(seen.shared_drivers) - set(seen.drivers)
+    alone: dict[str, list[str]] = {}
+    holders: dict[str, list[str]] = {}
+    for claim in seen.items(RESOURCE_CLAIMS) if shared else ():
+        found = results_of(claim)
+        theirs = [
+            each for each in found if values.text(each, "driver") in shared and each.get("adminAccess") is not True
+        ]
+        if theirs and not any(each.get("driver") in seen.drivers for each in found):
+            for driver in sorted({values.text(each, "driver") for each in theirs}):
+                alone.setdefault(driver, []).append(values.key(claim))
+        for each in theirs:
+            if not each.get("shareID"):
+                device = "/".join(values.text(each, name) for name in ("driver", "pool", "device"))
+                holders.setdefault(device, []).append(values.key(claim))
+    twice = [(device, claims) for device, claims in sorted(holders.items()) if len(claims) > 1]
+    if not alone and not twice:
+        return
+    told = [f"{values.clean(device)} is in {values.clean(values.some(claims))}" for device, claims in twice]
+    told += [
+        f"allocated for {driver} alone: {values.clean(values.some(claims))}" for driver, claims in sorted(alone.items())
+    ]
+    drivers = sorted({*alone, *(device.partition("/")[0] for device, _ in twice)})
+    yield Finding(
+        code="SharedDriverAlone",
+        stops=Stops.SOME,
+        what=f"two programs give out devices of {' and '.join(drivers)} (sharedClaimDrivers): "
+        + ("some are in two claims" if twice else "one may get into two claims"),
+        evidence=tuple(told[:5]),
+        next_step="move the driver from sharedClaimDrivers to managedDrivers of the chart, and Fairlead allocates for all of them"
+        + ("; of each pair of claims, delete the pods of one" if twice else ""),
+    )
 
 
 def _read(written: object, kind: type[T]) -> T | None:

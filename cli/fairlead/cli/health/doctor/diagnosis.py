@@ -15,7 +15,7 @@ import typer
 
 from fairlead.cli import printer
 from fairlead.cli.health import reading
-from fairlead.cli.health.doctor import admission, devices, programs, waiting
+from fairlead.cli.health.doctor import admission, before_install, devices, programs, waiting
 from fairlead.cli.health.doctor.finding import Cause, Finding, Stops
 from fairlead.cli.health.doctor.waiting import reasons
 from fairlead.cli.health.reading import SHARED, Looking
@@ -27,6 +27,8 @@ from fairlead.kube import resources
 from fairlead.ui.reading.cluster import Cluster
 
 WELL, FOUND, NOT_REACHED = 0, 1, 3
+WELL_TEXT = "nothing was found that keeps gangs from being scheduled"
+WELL_BEFORE = "nothing was found that stands in the way of an install"
 KINDS = (
     *SHARED,
     resources.RESOURCE_CLAIM_TEMPLATES,
@@ -58,6 +60,7 @@ CAUSES: tuple[Cause, ...] = (
     admission.foreign,
     admission.fence,
     admission.mixed_drivers,
+    admission.shared_drivers,
     devices.two_drivers,
     devices.preparing,
     waiting.queues,
@@ -72,11 +75,33 @@ CAUSES: tuple[Cause, ...] = (
 )
 
 
+BEFORE_INSTALL: tuple[Cause, ...] = (
+    programs.api,
+    programs.gates,
+    before_install.kubelet_gates,
+    programs.kubelets,
+    before_install.gpu_nodes,
+    devices.runtime,
+    before_install.rights,
+    before_install.namespace,
+    before_install.device_plugin,
+    before_install.other_driver,
+    programs.control_plane,
+    programs.clocks,
+    before_install.driver_container,
+    before_install.left_out,
+    before_install.certificates,
+    before_install.installed,
+    programs.untried,
+    programs.lacking,
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Doctor(Looking):
     """Say why nothing is scheduled: what is missing or in the way, the most likely cause first, each with the next step.
 
-    It reads with your own rights, changes nothing, and names what it may not read.
+    It reads with your own rights, changes nothing, and names what it may not read. With --before-install: what an install would meet.
 
     Exit status 0: nothing found that stops gangs (there may be notes). 1: something found. 2: wrong flags. 3: the cluster cannot be reached.
     """
@@ -91,31 +116,39 @@ class Doctor(Looking):
             help="Create a pod with dryRun, to see whether the apiserver reaches the webhook. Nothing is stored.",
         ),
     ] = True
+    before_install: Annotated[
+        bool, typer.Option("--before-install", help="On a cluster without Fairlead: what is missing for an install.")
+    ] = False
 
     def run(self) -> int:
+        before = self.before_install
+
         async def work(cluster: Cluster) -> Seen:
             return await reading.read(
                 cluster,
-                KINDS,
+                SHARED if before else KINDS,
                 drivers=self.managed_drivers,
+                shared_drivers=self.shared_claim_drivers,
                 look_into=SERVED_GROUPS,
-                parts=("gates", "rights"),
+                parts=("gates", "kubelets", "install") if before else ("gates", "rights"),
                 try_slices=self.try_slices,
-                try_webhook=self.namespace if self.try_webhook else None,
+                try_webhook=self.namespace if self.try_webhook and not before else None,
             )
 
         seen = self.ask(work, unread=NOT_REACHED)
-        found = diagnose(seen)
+        found = diagnose(seen, BEFORE_INSTALL if before else CAUSES)
         if self.output != "table":
             printer.structured(structured(seen, found), self.output)
         else:
-            _print(seen, found)
+            if before:
+                printer.paragraph(before_install.summary(seen))
+            _print(seen, found, well=WELL_BEFORE if before else WELL_TEXT)
         return FOUND if any(each.stops is not Stops.NOTHING for each in found) else WELL
 
 
-def diagnose(seen: Seen) -> list[Finding]:
+def diagnose(seen: Seen, causes: Sequence[Cause] = CAUSES) -> list[Finding]:
     """The most likely cause first."""
-    found = [finding for cause in CAUSES for finding in cause(seen)]
+    found = [finding for cause in causes for finding in cause(seen)]
     return sorted(found, key=lambda finding: finding.stops)
 
 
@@ -125,6 +158,7 @@ def gaps(seen: Seen) -> list[str]:
     told += [
         seen.groups_gap,
         seen.gates_gap,
+        seen.kubelets_gap,
         seen.slice_trial.gap,
         seen.allowed_gap,
         seen.trial.message if seen.trial.answered is None else "",
@@ -142,7 +176,7 @@ def structured(seen: Seen, found: Sequence[Finding]) -> dict[str, Any]:
     }
 
 
-def _print(seen: Seen, found: Sequence[Finding]) -> None:
+def _print(seen: Seen, found: Sequence[Finding], *, well: str = WELL_TEXT) -> None:
     for number, each in enumerate(found, 1):
         weight = (_WEIGHTS[each.stops], _COLOURS[each.stops])
         say_coloured([(f"{number}. ", ""), (each.code, "bold"), (" (", ""), weight, (")", "")])
@@ -152,7 +186,7 @@ def _print(seen: Seen, found: Sequence[Finding]) -> None:
         printer.paragraph(f"next: {each.next_step}", indent=3)
     if not any(each.stops is not Stops.NOTHING for each in found):
         more = ", as far as could be looked" if gaps(seen) else ""
-        printer.paragraph(f"nothing was found that keeps gangs from being scheduled{more}")
+        printer.paragraph(f"{well}{more}")
     waits = reasons(seen)
     if waits:
         printer.paragraph(f"{waits}; of each: {program()} gangs -A, {program()} explain NAME -n NAMESPACE")

@@ -107,6 +107,7 @@ def untried(seen: Seen) -> Iterator[Finding]:
 
 
 INSTALL = "helm upgrade --install fairlead manifests/chart --namespace fairlead-system (docs/install.md)"
+BEFORE = "fairlead doctor --before-install, which says whether the cluster has what an install needs (docs/start.md)"
 CONTROLLER, WEBHOOK, DRIVER = "controller", "webhook", "driver"
 _OURS = (QUEUES, FLAVORS, GANGS, TENANCY_POLICIES)
 _LABEL = "app.kubernetes.io/component"
@@ -128,7 +129,7 @@ def kinds(seen: Seen) -> Iterator[Finding]:
         what="Fairlead is not installed on this cluster: its kinds are not served"
         if nothing
         else f"Fairlead is installed in part: the cluster does not know {', '.join(missing)}",
-        next_step=INSTALL
+        next_step=BEFORE
         if nothing
         else "fairlead crds | kubectl apply --server-side --force-conflicts -f -; then see that the programs are of the same version",
     )
@@ -197,7 +198,7 @@ def _counts(kind: str, found: Raw) -> str:
     wanted = values.integer(found, "spec", "replicas")
     ready = values.integer(status, "readyReplicas")
     return f"Deployment {values.name(found)}: {ready} of {wanted} ready" + (
-        ": it is scaled to 0, as `fairlead drain --evict` does" if not wanted else ""
+        ": it is scaled to 0, as `fairlead prepare-uninstall --evict` does" if not wanted else ""
     )
 
 

@@ -80,6 +80,7 @@ class Readiness(Looking):
                 cluster,
                 KINDS,
                 drivers=self.managed_drivers,
+                shared_drivers=self.shared_claim_drivers,
                 look_into=LOOK_INTO,
                 optional=OPTIONAL,
                 parts=("gates", "kubelets") if platform_too else (),

@@ -42,7 +42,10 @@ class Managed:
 
 
 def managed(
-    spec: resource.ResourceClaimSpec, classes: Mapping[str, resource.DeviceClass], drivers: tuple[str, ...]
+    spec: resource.ResourceClaimSpec,
+    classes: Mapping[str, resource.DeviceClass],
+    drivers: tuple[str, ...],
+    shared: tuple[str, ...] = (),
 ) -> Managed:
     """Managed when a managed driver may serve one of the requests, by the selectors of class and request."""
     asks = [ask for _, ask in device_requests(spec)]
@@ -55,7 +58,7 @@ def managed(
         if not may_serve(ask, device_class, drivers):
             continue
         if device_class is not None:
-            return Managed(ours=True, problem=others_fault(spec, classes, drivers) or "")
+            return Managed(ours=True, problem=others_fault(spec, classes, drivers, shared) or "")
         missing = missing or f"DeviceClass {ask.device_class_name} does not exist; create it or ask for another"
     return Managed(ours=False, problem=missing)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, literal, select
 from sqlalchemy.engine import Connection
 
-from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Sum, UnitDay, Wait
+from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Stretch, Sum, UnitDay, Wait
 from fairlead.history.ledger.store import spans, sums
 from fairlead.history.ledger.store.database import PATIENCE_S, Database, check_version
 from fairlead.history.ledger.store.place import place_of
@@ -65,6 +65,11 @@ class Reader:
         """From when to when each claim held each of its devices."""
         with self._database.transaction() as connection:
             yield from spans.spans(connection, _window(connection, since_us, until_us))
+
+    def stretches(self, namespace: str, gang: str, since_us: int, until_us: int, most: int) -> list[Stretch]:
+        """How busy each device of a gang was, in order of time; the newest `most`."""
+        with self._database.transaction() as connection:
+            return spans.stretches(connection, _window(connection, since_us, until_us), namespace, gang, most)
 
     def unit_days(self, since_us: int, until_us: int) -> Iterator[UnitDay]:
         with self._database.transaction() as connection:

@@ -1,4 +1,6 @@
-"""What each claim held within a window, and from when to when: one pass over its intervals, added up by allocation and place."""
+"""What each claim held within a window, and from when to when: one pass over its intervals, added up by allocation and place; and those of
+one gang as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Integer, and_, case, func, select
+from sqlalchemy import Integer, and_, case, desc, func, select
 from sqlalchemy.engine import Connection, Row
 
-from fairlead.history.ledger.entries import BUCKETS, Allocation, Bucket, Held, Sampled, Span
+from fairlead.history.ledger.entries import BUCKETS, Allocation, Bucket, Held, Sampled, Span, Stretch
 from fairlead.history.ledger.store.schema import ALLOCATIONS, ENDS, GANGS, INTERVALS, MEASURES, OWNERS, PLACES, SERIES
 from fairlead.history.ledger.store.windows import Lookups, Part, Series, Spot, Window, overlapping, part
 
@@ -83,6 +85,25 @@ def spans(connection: Connection, window: Window) -> Iterator[Span]:
 @lru_cache(maxsize=1024)
 def _fraction(text: str) -> Fraction:
     return Fraction(text)
+
+
+def stretches(connection: Connection, window: Window, namespace: str, gang: str, most: int) -> list[Stretch]:
+    """In order of time, the newest `most`."""
+    own = (
+        select(ALLOCATIONS.c.id)
+        .join(GANGS, GANGS.c.id == ALLOCATIONS.c.gang)
+        .join(OWNERS, OWNERS.c.id == GANGS.c.owner)
+        .where(OWNERS.c.namespace == namespace, GANGS.c.name == gang)
+    )
+    rows = overlapping(window, list(INTERVALS.c), INTERVALS.c.allocation.in_(own))
+    newest = connection.execute(rows.order_by(desc("start_us"), "number").limit(most)).all()
+    lookups = Lookups(connection)
+    spots, series = lookups.spots(row.place for row in newest), lookups.series(row.series for row in newest)
+    return [
+        Stretch(spots[row.place].node, spots[row.place].device, series[row.series].bucket, *cut)
+        for row in reversed(newest)
+        if (cut := part(row, window)) is not None
+    ]
 
 
 _HELD_ROWS: Final = 2_000  # of the database at a time

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.programs.uninstall import Draining, Held, said
+from fairlead.cli.programs.uninstall import Held, Preparation, said
 from fairlead.kube import errors
 from tests.support.commands import invoke
 
@@ -50,8 +50,8 @@ async def no_sleep(_seconds):
     return
 
 
-def drain(cluster):
-    return Draining(cluster, [names.DRIVER], sleep=no_sleep)
+def preparation(cluster):
+    return Preparation(cluster, [names.DRIVER], sleep=no_sleep)
 
 
 async def test_claims_of_other_drivers_and_gates_of_others_are_none_of_our_business():
@@ -59,12 +59,12 @@ async def test_claims_of_other_drivers_and_gates_of_others_are_none_of_our_busin
         [claim("a", "p"), claim("b", driver="gpu.example.com"), {"metadata": {"name": "c", "namespace": "ml"}}],
         [pod("waits"), pod("other", gate="example.com/queue")],
     )
-    assert await drain(cluster).look() == Held({"ml/a": ("ml/p",)}, ("ml/waits",))
+    assert await preparation(cluster).look() == Held({"ml/a": ("ml/p",)}, ("ml/waits",))
 
 
 async def test_pods_are_evicted_when_their_budget_allows_it_and_the_controller_stops_first(capsys):
     cluster = FakeCluster([claim("a", "p"), claim("b", "q")], guarded=["q"])
-    await drain(cluster).evict(60.0)
+    await preparation(cluster).evict(60.0)
     assert cluster.scaled == [(names.CONTROLLER_ACCOUNT, 0)]
     assert cluster.claims == []
     printed = capsys.readouterr().out
@@ -74,20 +74,20 @@ async def test_pods_are_evicted_when_their_budget_allows_it_and_the_controller_s
 
 async def test_what_cannot_be_ended_is_waited_for_no_longer_than_told():
     cluster = FakeCluster([claim("a")])
-    await drain(cluster).evict(0.0)
-    assert (await drain(cluster).look()).claims == {"ml/a": ()}
+    await preparation(cluster).evict(0.0)
+    assert (await preparation(cluster).look()).claims == {"ml/a": ()}
 
 
 def test_people_are_told_who_holds_what_and_what_to_do():
     lines = said(Held({"ml/a": ("ml/p",), "ml/b": ()}, tuple(f"ml/{i}" for i in range(30))))
-    assert lines[0] == "2 claims hold devices; end their pods, or run `fairlead drain --evict`:"
+    assert lines[0] == "2 claims hold devices; end their pods, or run `fairlead prepare-uninstall --evict`:"
     assert lines[1:3] == ["  ml/a: ml/p", "  ml/b: reserved for no pod"]
     assert lines[3].startswith("30 pods wait behind fairlead.dev/admission")
     assert lines[-1] == "  and 10 more"
     assert said(Held({}, ())) == ["no claim holds a device"]
 
 
-def test_a_node_is_no_argument_and_the_error_says_what_empties_one():
-    done = invoke(["drain", "node-1"], env={"COLUMNS": "200"})
+def test_who_writes_uninstall_is_shown_the_command():
+    done = invoke(["uninstall"], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert "kubectl drain node-1" in done.output
+    assert "prepare-uninstall" in done.output
