@@ -126,8 +126,10 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
     faults: list[str] = []
     for field, (key, cure) in _ALIKE.items():
         own = getattr(intent, field)
+        if own is None:
+            continue
         other = next((each for each in members if None is not getattr(each, field) != own), None)
-        if own is not None and other is not None:
+        if other is not None:
             said = (
                 f"{str(own)!r}, but member {other.name} of gang {gang[0]}/{gang[1]} says {str(getattr(other, field))!r}"
             )

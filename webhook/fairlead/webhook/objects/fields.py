@@ -33,11 +33,11 @@ def dotted(path: Path) -> str:
 def map_at(parent: Json, key: str, path: str = "") -> Json:
     """parent[key] as an object; {} where absent or null."""
     value = parent.get(key)
+    if isinstance(value, dict):
+        return value
     if value is None:
         return {}
-    if not isinstance(value, dict):
-        raise MalformedError(f"{join(path, key)}: expected an object, not {type(value).__name__}")
-    return value
+    raise MalformedError(f"{join(path, key)}: expected an object, not {type(value).__name__}")
 
 
 def list_at(parent: Json, key: str, path: str = "") -> list[Json]:
@@ -77,12 +77,15 @@ def int_at(parent: Json, key: str, path: str = "") -> int | None:
 def strings_at(parent: Json, key: str, path: str = "") -> dict[str, str]:
     """parent[key] as an object of texts, such as annotations, without those that are null; {} where absent or null."""
     value = map_at(parent, key, path)
-    for name, text in value.items():
+    for text in value.values():
         if not isinstance(text, str):
-            if text is None:
-                return strings_at({key: {name: text for name, text in value.items() if text is not None}}, key, path)
+            break
+    else:
+        return value
+    for name, text in value.items():
+        if text is not None and not isinstance(text, str):
             raise MalformedError(f"{join(path, key)}[{name}]: expected text, not {type(text).__name__}")
-    return value
+    return {name: text for name, text in value.items() if text is not None}
 
 
 def object_at(object_: Json, path: Path) -> Json:
