@@ -30,7 +30,8 @@ async def test_an_example_keeps_its_promises(site, case):
         assert case.failures(observer.history, observer.attributes) == []
         assert observer.history.double_use == []
     finally:
-        await site.delete(case.folder)
+        for path in case.paths:
+            await site.delete(path)
     released = await observer.until(lambda: not _held(observer.history), timeout_s=RELEASE_TIMEOUT_S)
     assert released, f"still allocated: {_held(observer.history)}"
 

@@ -107,7 +107,6 @@ UNUSED: dict[Permission, str] = {
     ("webhook", "get", "fairlead.dev/flavors"): NOT_CACHED,
     ("webhook", "get", "resource.k8s.io/resourceclaims"): "a pod that names a claim",
     ("webhook", "get", "batch/jobs"): "a gang whose Job was made before the webhook was there",
-    ("webhook", "create", "authorization.k8s.io/subjectaccessreviews"): "a user who removes a gate by hand",
     ("webhook", "create", "/events"): "a certificate that cannot be served, an event on its Secret",
     ("webhook", "patch", "/events"): "an event that comes again is counted, not written again",
     **{

@@ -97,6 +97,9 @@ def test_the_rules_hold_where_they_should_and_break_where_they_should() -> None:
     def flavor(**spec: Any) -> dict[str, Any]:
         return {"metadata": {"name": "f"}, "spec": {"deviceSelector": "true"} | spec}
 
+    def resource_flavor(**spec: Any) -> dict[str, Any]:
+        return {"metadata": {"name": "f"}, "spec": spec}
+
     capacity = {"measure": "Capacity", "capacityName": "memory"}
     assert broken("Queue", {"metadata": {"name": "ml"}}) == []
     assert broken("Queue", queue(parent="root", flavors=[{"flavor": "x", "deserved": 1, "limit": 1}])) == []
@@ -111,5 +114,13 @@ def test_the_rules_hold_where_they_should_and_break_where_they_should() -> None:
     assert broken("Flavor", flavor(measure="Share", capacityName="memory"))[0].startswith("capacityName is required")
     assert broken("Flavor", flavor(**capacity), flavor(**capacity)) == []
     assert broken("Flavor", flavor(measure="Devices"), flavor(measure="Share"))[0].startswith("measure is immutable")
+    cpu = {"measure": "Resource", "resourceName": "cpu"}
+    assert broken("Flavor", resource_flavor(**cpu, nodeSelector={"pool": "fast"})) == []
+    assert broken("Flavor", resource_flavor(measure="Resource"))[0].startswith("resourceName is required")
+    assert broken("Flavor", flavor(measure="Devices", resourceName="cpu"))[0].startswith("resourceName is required")
+    assert broken("Flavor", flavor(**cpu))[0].startswith("measure Resource counts what pods request")
+    assert broken("Flavor", flavor(measure="Devices", nodeSelector={"a": "b"}))[0].startswith("measure Resource counts")
+    other = broken("Flavor", resource_flavor(**cpu | {"resourceName": "memory"}), resource_flavor(**cpu))
+    assert other[0].startswith("resourceName is immutable")
     changed = broken("Flavor", flavor(measure="Capacity", capacityName="cores"), flavor(**capacity))
     assert changed[0].startswith("capacityName is immutable")

@@ -22,6 +22,10 @@ def flavor(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": {"name": "h100"}, "spec": spec}
 
 
+def resource(name: str, **spec: Any) -> dict[str, Any]:
+    return flavor(measure="Resource", resourceName=name, **spec)
+
+
 def policy(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "fairlead.dev/v1alpha1", "kind": "TenancyPolicy", "metadata": {"name": "p"}, "spec": spec}
 
@@ -78,6 +82,26 @@ REFUSED = [
     ),
     (Flavor, flavor(deviceSelector="true", capacityName="memory"), "means nothing with measure Devices"),
     (Flavor, flavor(deviceSelector="true", measure="Capacity", capacityName="a-b"), "'a-b' is no capacity name"),
+    (Flavor, flavor(measure="Resource"), "spec: resourceName: is required with measure Resource"),
+    (Flavor, flavor(deviceSelector="true", resourceName="cpu"), "resourceName: means nothing with measure Devices"),
+    (Flavor, flavor(driver="gpu.amd.com", nodeSelector={"a": "b"}), "nodeSelector: means nothing with measure Devices"),
+    (
+        Flavor,
+        resource("gpu"),
+        "spec.resourceName: 'gpu' is no resource that pods request: write one of cpu, memory, pods,",
+    ),
+    (Flavor, resource("requests.cpu"), "'requests.cpu' is no resource that pods request"),
+    (Flavor, resource("x.kubernetes.io/y"), "'x.kubernetes.io/y' is no resource that pods request"),
+    (Flavor, resource("cpu", driver="gpu.amd.com"), "driver: is about devices, and measure Resource counts what pods"),
+    (Flavor, resource("cpu", deviceSelector="true"), "deviceSelector: is about devices"),
+    (Flavor, resource("cpu", capacityName="memory"), "capacityName: means nothing with measure Resource"),
+    (Flavor, resource("cpu", autoscaling={"mode": "Visible"}), "autoscaling: is about devices"),
+    (
+        Flavor,
+        resource("cpu", price=[{"perHour": "1", "currency": "EUR"}]),
+        "price: the ledger knows what devices are held",
+    ),
+    (Flavor, resource("cpu", nodeSelector={"a b": "c"}), "spec.nodeSelector"),
     (Gang, gang(size=0), "Gang ml/llm: spec.size: input should be greater than or equal to 1, not 0"),
     (Gang, gang(size=2, topology="rack"), "spec.topology: 'rack' is no topology: write required: or preferred:"),
     (Gang, gang(size=2, minRuntime="soon"), "spec.minRuntime: 'soon' is no duration"),
@@ -120,6 +144,9 @@ ACCEPTED = [
     (Flavor, flavor(deviceSelector="device.driver == 'gpu.fairlead.dev'")),
     (Flavor, flavor(deviceSelector="true", measure="Capacity", capacityName="gpu.fairlead.dev/memory")),
     (Flavor, flavor(driver="gpu.nvidia.com")),
+    (Flavor, resource("cpu")),
+    (Flavor, resource("pods", nodeSelector={"pool": "fast"})),
+    (Flavor, resource("example.com/hca")),
     (Flavor, flavor(driver="gpu.amd.com", deviceSelector="device.attributes['gpu.amd.com'].type == 'amdgpu'")),
     (Gang, gang(size=8, topology="required:topology.kubernetes.io/rack", minRuntime="1h30m", queue="ml")),
     (TenancyPolicy, policy(mode="Warn", maxGangSize=64, sharingStrategies=[], deviceClasses=["gpu.fairlead.dev"])),

@@ -103,6 +103,20 @@ def test_every_policy_is_bound_and_fails_closed() -> None:
         assert names.DRIVER in policy
 
 
+def test_a_policy_looks_at_what_breaks_one_of_its_rules() -> None:
+    found = 0
+    for policy in (doc["spec"] for doc in DOCUMENTS if doc["kind"] == "ValidatingAdmissionPolicy"):
+        breaks = [
+            " ".join(each["expression"].split())
+            for each in policy.get("matchConditions", ())
+            if each["name"] == "breaks-a-rule"
+        ]
+        rules = (f"({each['expression'].strip()})" for each in policy["validations"])
+        found += len(breaks)
+        assert all(each.endswith(f"!({' '.join(' && '.join(rules).split())})") for each in breaks)
+    assert found == 2
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_it() -> None:
     built = subprocess.run(["kubectl", "kustomize", BASE], capture_output=True, text=True, check=True)

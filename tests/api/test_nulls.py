@@ -31,7 +31,7 @@ QUEUE: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": METADATA,
     "spec": {
         "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
-        "preemption": "Never", "movable": True, "models": "any", "minRuntime": "30m", "maxMinRuntime": "2h", "hold": HOLD,
+        "preemption": "Never", "movable": True, "models": "any", "members": "all", "minRuntime": "30m", "maxMinRuntime": "2h", "hold": HOLD,
         "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "lostNodeTimeout": "5m", "maxPriority": 5, "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
@@ -112,7 +112,7 @@ POLICY: Json = {
         "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
         "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "lostNodeTimeout": "5m", "maxPriority": 5,
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
-        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default", "keepIdle": "Reject", "models": "same",
+        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default", "keepIdle": "Reject", "models": "same", "members": "all",
         "deviceBypass": "Reject", "legacyRequests": "Reject",
         "hostAccess": {
             "hostPaths": [{"path": "/data", "readOnly": True}], "capabilities": ["IPC_LOCK"], "namespaces": ["Network"],

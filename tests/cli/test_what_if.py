@@ -128,6 +128,33 @@ def test_models_are_those_of_the_tenancy_policies(tmp_path: Path, where: str):
     assert first("other") is None, "of another namespace: its devices come from one model, and it never fits"
 
 
+RAY = """
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {name: rollouts, namespace: ml, annotations: {fairlead.dev/members: MEMBERS}}
+spec:
+  headGroupSpec:
+    template:
+      spec: {containers: [{name: head, image: ray, resources: {requests: {cpu: "5"}}}]}
+  workerGroupSpecs:
+  - groupName: gpu
+    replicas: 2
+    minReplicas: 2
+    template:
+      spec: {containers: [{name: worker, image: ray, resources: {requests: {cpu: "2"}, limits: {nvidia.com/gpu: 4}}}]}
+"""
+
+
+@pytest.mark.parametrize(("members", "starts"), [("devices", 0), ("all", None)])
+def test_a_head_that_waits_with_its_workers_needs_a_place_too(members: str, starts: float | None):
+    """Two workers leave 4 of 8 cpu, and the head asks for 5."""
+    world = World()
+    world.add_node("a", [gpu(minor) for minor in range(8)], allocatable={"cpu": "8"})
+    asked = Question(submit=(yaml.safe_load(RAY.replace("MEMBERS", members)),), horizon_s=3600.0)
+    found = answer(asked, reading.World(snapshot=world.snapshot(), now=NOW))
+    assert found.after.starts["ml/rollouts"].p50_s == starts
+
+
 HIGH = """
 ---
 apiVersion: scheduling.k8s.io/v1

@@ -1,4 +1,4 @@
-"""Each example of examples/08 to 20, applied whole: `kubectl get gangs` shows what its README says, and each pod holds its devices.
+"""Each example of examples/08 to 20, and 25, applied whole: `kubectl get gangs` shows what its README says, and each pod holds its devices.
 
 The pods are those that the example's controller would make (`tests.support.shapes`); webhook and controller are the real ones.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.resources import GANGS, Raw, raw
 from fairlead.sandbox.objects import phase_of, results_of
@@ -154,6 +155,16 @@ EXAMPLES = (
         namespaces=("language-interns",),
         objects=load,
     ),
+    Example(
+        folder="25-members-without-gpus",
+        devices={
+            "rollouts-gpu-worker-": 2,
+            "rollouts-head-": 0,
+            "ring-worker-": 1,
+            "ring-launcher-": 0,
+        },
+        objects=lambda folder: [*load(f"{folder}/ray.yaml"), *load(f"{folder}/mpi.yaml")],
+    ),
 )
 
 
@@ -172,6 +183,34 @@ async def test_an_example_is_as_its_readme_says(site: Site, example: Example) ->
             await example.besides(site)
     finally:
         await site.delete(objects)
+
+
+async def test_a_head_waits_for_the_gpus_of_its_workers(site: Site) -> None:
+    busy, objects = load("03-two-gangs/jobs.yaml")[:2], load("25-members-without-gpus/ray.yaml")
+    job = busy[1]["spec"]
+    job |= {"parallelism": 14, "completions": 14}
+    job["template"]["metadata"]["annotations"][names.GANG_SIZE] = "14"
+    job["template"]["spec"]["containers"][0]["command"] = ["sleep", "600"]
+
+    async def phase(namespace: str) -> str:
+        return "".join(row[2] for row in await site.gangs(namespace))
+
+    async def waits() -> bool:
+        return await phase("language") == "Waiting"
+
+    async def holds_the_gpus() -> bool:
+        return await phase("vision") == "Running"
+
+    try:
+        await site.apply(busy)
+        await until(holds_the_gpus, what="14 of 16 H100s are in use", timeout_s=60)
+        await site.apply(objects)
+        await until(waits, what="the RayCluster waits", timeout_s=60)
+        pods = await site.pods("language")
+        assert len(pods) == 3
+        assert all(pod["spec"].get("schedulingGates") for pod in pods)
+    finally:
+        await site.delete([*busy, *objects])
 
 
 async def test_urgent_work_takes_the_surplus_of_an_elastic_gang(site: Site) -> None:

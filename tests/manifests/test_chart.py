@@ -83,7 +83,7 @@ def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the
         (container,) = found["Deployment", f"fairlead-{program}"]["spec"]["template"]["spec"]["containers"]
         assert [each for each in container["args"] if "--managed" in each] == ["--managed-driver=gpu.nvidia.com"]
     fence = found["ValidatingAdmissionPolicy", "fairlead-allocation-fence"]["spec"]
-    assert "r.driver in ['gpu.nvidia.com']" in fence["matchConditions"][1]["expression"]
+    assert "r.driver in ['gpu.nvidia.com']" in fence["matchConditions"][0]["expression"]
     assert "gpu.fairlead.dev'])" not in str(fence), "no filter on another driver's devices"
 
 

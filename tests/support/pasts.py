@@ -46,7 +46,7 @@ def wait(gang: str, queued_h: float, admitted_h: float, *, namespace: str = "tea
 
 
 def a_past(*spans: Span, waits: tuple[Wait, ...] = (), gaps: tuple[Gap, ...] = ()) -> Past:
-    return Past(spans=spans, waits=waits, gaps=gaps, known_us=(us(24 * 30), us(0)))
+    return Past(spans=spans, waits=waits, gaps=gaps, known_us=(us(24 * 30), us(0)), window_us=(us(24), us(0)))
 
 
 def busy(gangs: int, *, queues: int = 5, nodes: int = 6, hours: float = 24.0, seed: int = 1) -> Iterator[Span]:

@@ -213,9 +213,8 @@ def confined(objects: list[Json], account: str, danger: Danger, verb: str, names
             covered
             and narrowed in ({}, there)
             and spec["failurePolicy"] == "Fail"
-            and conditions
-            and _matches_all_of(account, conditions[0])
-            and conditions[1:] in ([], [_broken(spec["validations"])])
+            and len(conditions) == 1
+            and _matches_all_of(account, conditions[0].removesuffix(f" && {_broken(spec['validations'])}"))
         ):
             return True
     return False
@@ -229,5 +228,5 @@ def _broken(validations: list[Json]) -> str:
 
 def _matches_all_of(account: str, condition: str) -> bool:
     """Whether a match condition holds for every write of the account: its name is one of the alternatives."""
-    alternatives = [each.strip() for each in condition.split("||")]
+    alternatives = [each.strip() for each in condition.removeprefix("(").removesuffix(")").split("||")]
     return f"request.userInfo.username == '{account}'" in alternatives

@@ -142,7 +142,8 @@ class Answers:
 
 
 def plain(marked: str) -> str:
-    """The text of HTML, without what is drawn."""
+    """The text of HTML, without what is drawn, and without badges, which say again what stands elsewhere."""
+    marked = re.sub(r'<span class="badge">.*?</span>', "", marked)
     text = re.sub(r"<(script|style|svg).*?</\1>", " ", marked, flags=re.DOTALL)
     text = re.sub(r"</?(?:a|b|bdi|code|time)\b[^>]*>", "", text)
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", text))).strip()

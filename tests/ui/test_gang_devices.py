@@ -35,17 +35,33 @@ async def test_devices_are_counted_with_those_that_are_idle(scope):
     facts = await ui.facts(ui.a_cluster(8))
     seen = facts if scope is None else restrict(facts, scope)
     every = {"team-0/run-0", "team-2/run-2", "team-0/none", "team-3/run-3"}
-    expected = {"team-0/run-0": Held(8, 0), "team-2/run-2": Held(6, 6), "team-3/run-3": Held(4, 0)}
+    expected = {"team-0/run-0": (8, 0), "team-2/run-2": (6, 6), "team-3/run-3": (4, 0)}
     assert held(seen, every) == {
-        name: count for name, count in expected.items() if scope is None or name.startswith("team-0/")
+        name: Held(count, idle, () if scope is NARROW else (f"{count} × NVIDIA H100 80GB HBM3",))
+        for name, (count, idle) in expected.items()
+        if scope is None or name.startswith("team-0/")
     }
+
+
+async def test_parts_of_a_gpu_are_counted_apart_from_gpus():
+    facts = await ui.facts(ui.a_cluster(5))
+    found = held(facts, {"team-4/mig-4"})["team-4/mig-4"]
+    assert found.models == (
+        "1 × NVIDIA A100-SXM4-80GB",
+        "1 × NVIDIA A100-SXM4-80GB 1g.10gb",
+        "1 × NVIDIA A100-SXM4-80GB 3g.40gb",
+    )
+    (row,) = (each.text for each in check(pages.gangs(facts, {}, json=False).text).every("tr") if "mig-4" in each.text)
+    assert "1 × A100-SXM4-80GB, 1 × A100-SXM4-80GB 1g.10gb, 1 × A100-SXM4-80GB 3g.40gb\n0 of 3" in row
 
 
 async def test_what_no_driver_said_is_not_idle_and_not_busy():
     lists = ui.a_cluster(1)
     for claim in lists["resourceclaims"]:
         del claim["status"]["devices"]
-    assert held(await ui.facts(lists), {"team-0/run-0"}) == {"team-0/run-0": Held(8, None)}
+    assert held(await ui.facts(lists), {"team-0/run-0"}) == {
+        "team-0/run-0": Held(8, None, ("8 × NVIDIA H100 80GB HBM3",))
+    }
     page = check(pages.one_gang(await ui.facts(lists), "team-0", "run-0", json=False).text)
     assert "No driver wrote how busy they are" in page.text
     assert not [each for each in page.every("svg") if "life" in each.attributes.get("class", "")]
@@ -137,6 +153,27 @@ async def test_a_holder_says_since_when_it_holds_and_what_is_known_of_its_end():
     assert await cards() == [(*run_0, "is evicted for this gang at 08:04:00 UTC (in 4m)"), unknown]
     eviction["beneficiary"] = "team-1/other"
     assert await cards() == [(*run_0, "is evicted for gang team-1/other at 08:04:00 UTC (in 4m)"), unknown]
+
+
+@pytest.mark.parametrize("scope", [OWN, NARROW], ids=["with nodes", "namespace alone"])
+async def test_the_page_of_gangs_of_a_viewer_of_one_namespace_counts_what_its_gangs_hold_alone(scope):
+    lists = shared()
+    for name in ("run-0", "run-1"):
+        raw = next(raw for raw in lists["gangs"] if raw["metadata"]["name"] == name)
+        raw["status"]["evictions"] = [
+            {"kind": "Reclaim", "at": timestamps.seconds(NOW + 240), "beneficiary": "team-3/x"}
+        ]
+    lists["gangs"].append(ui.gang("secret-done", "team-3", phase="Finished"))
+    lists["gangs"].append(ui.gang("done", "team-0", phase="Finished"))
+    seen = restrict(await ui.facts(lists), scope)
+    for query in ({}, {"sort": "gpus"}, {"sort": "-idle"}, {"sort": "waited"}, {"phase": "Finished"}):
+        page = check(pages.gangs(seen, query, json=False).text)
+        assert not OTHERS.findall(page.text), query
+        assert not [link for link in page.links if OTHERS.search(link)], query
+    page = check(pages.gangs(seen, {}, json=False).text)
+    assert [each.text for each in page.every("span") if each.attributes.get("class") == "badge"] == ["evicting in 4m"]
+    (row,) = (each.text for each in page.every("tr") if "team-0/run-0" in each.text)
+    assert "0 of 8" in row
 
 
 async def test_no_card_summary_or_timeline_of_a_viewer_of_one_namespace_names_a_gang_of_another():

@@ -6,18 +6,26 @@ from fairlead.api import names
 from fairlead.ui.model import gangs as gangs_of
 from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
+from fairlead.ui.model.gang_devices import Held
 from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, LineMemory, gang_list
 from tests.support import ui
 
 GANGS = [
-    ui.gang("b", "x", queue="q", position=2, size=4),
+    ui.gang("b", "x", queue="q", position=2, size=4, queuedTime="2027-01-15T06:00:00Z"),
     ui.gang("a", "y", queue="r", position=1, message="too large"),
     ui.gang("c", "x", phase="Running", queue="q", size=2),
 ]
 
 
+HELD = {"x/c": Held(16, 4), "y/a": Held(2, 2)}
+
+
+def listed(lines, choice, *, now=ui.NOW):
+    return gang_list(lines, choice, now=now, held=lambda gangs: {each: HELD[each] for each in HELD.keys() & gangs})
+
+
 def shown(found=GANGS, **query):
-    chosen = gang_list(LineMemory().of(Facts(at=ui.NOW, gangs=tuple(found))), Choice.of(query), now=ui.NOW)
+    chosen = listed(LineMemory().of(Facts(at=ui.NOW, gangs=tuple(found))), Choice.of(query))
     return [each.name for each in chosen.lines]
 
 
@@ -32,6 +40,11 @@ def shown(found=GANGS, **query):
         ({"sort": "name"}, ["b", "c", "a"]),
         ({"sort": "size"}, ["a", "b", "c"]),
         ({"sort": "queue"}, ["b", "c", "a"]),
+        ({"sort": "gpus"}, ["c", "a", "b"]),
+        ({"sort": "-gpus"}, ["b", "a", "c"]),
+        ({"sort": "idle"}, ["c", "a", "b"]),
+        ({"sort": "waited"}, ["b", "a", "c"]),
+        ({"sort": "-line"}, ["c", "b", "a"]),
         ({"page": "9"}, ["a", "b", "c"]),
     ],
     ids=str,
@@ -44,6 +57,7 @@ def test_gangs_are_chosen_and_ordered(query, names):
     ("query", "said"),
     [
         ({"sort": "colour"}, "sort: 'colour'"),
+        ({"sort": "--age"}, "sort: '--age'"),
         ({"phase": "x"}, "phase: 'x'"),
         ({"page": "0"}, "page: '0'"),
         ({"page": "9" * 5000}, "page: '9"),
@@ -60,7 +74,7 @@ def test_a_query_that_is_not_right_names_its_field(query, said):
 def test_ten_thousand_gangs_have_pages():
     many = [ui.gang(f"g{at:05}", "x", position=at + 1) for at in range(10_000)]
     every = LineMemory().of(Facts(at=ui.NOW, gangs=tuple(many)))
-    found = gang_list(every, Choice.of({"page": "7"}), now=ui.NOW)
+    found = listed(every, Choice.of({"page": "7"}))
     assert (found.pages, found.first, len(found.lines), found.lines[0].position) == (100, 601, PAGE_SIZE, 601)
     assert len(found.found) == found.total == 10_000
 
@@ -69,6 +83,36 @@ def test_a_choice_survives_its_own_address():
     choice = Choice(namespace="a b", queue="q&r", phase="Waiting", text='"<x>', sort="age", page=3)
     assert choice.query() == "?namespace=a+b&queue=q%26r&phase=Waiting&text=%22%3Cx%3E&sort=age&page=3"
     assert Choice().query() == ""
+
+
+def test_a_header_sorts_by_its_column_and_then_the_other_way_round():
+    first = Choice(queue="q", page=3)
+    assert first.turned("age") == "?queue=q&sort=age"
+    by_age = Choice.of({"queue": "q", "sort": "age"})
+    assert by_age.turned("age") == "?queue=q&sort=-age"
+    assert Choice.of({"queue": "q", "sort": "-age"}).turned("age") == "?queue=q&sort=age"
+    assert [by_age.direction(each) for each in ("age", "name")] == ["descending", ""]
+    assert Choice.of({"sort": "-age"}).direction("age") == "ascending"
+    assert Choice.of({"sort": "name"}).direction("name") == "ascending"
+
+
+def test_finished_gangs_are_a_list_of_their_own_unless_they_were_chosen():
+    gangs = [*GANGS, *(ui.gang(f"done-{at:03}", "x", phase="Finished") for at in range(PAGE_SIZE + 20))]
+    every = LineMemory().of(Facts(at=ui.NOW, gangs=tuple(gangs)))
+    found = listed(every, Choice())
+    assert [each.name for each in found.lines] == ["a", "b", "c"]
+    assert (found.listed, found.pages, len(found.finished), found.ended) == (3, 1, PAGE_SIZE, PAGE_SIZE + 20)
+    assert len(list(found.all_fresh())) == len(gangs), "JSON has all"
+    chosen = listed(every, Choice(phase="Finished"))
+    assert (len(chosen.lines), chosen.pages, chosen.ended) == (PAGE_SIZE, 2, 0)
+
+
+def test_an_eviction_that_is_set_is_said_with_the_time_left():
+    at = [{"at": "2027-01-15T08:04:00Z"}, {"at": "2027-01-15T08:09:00Z"}]
+    raw = ui.gang("c", "x", phase="Running", evictions=at)
+    said = [gangs_of.evicts(gangs_of.line(raw, now=ui.NOW), now=now) for now in (ui.NOW, ui.NOW + 300)]
+    assert said == ["evicting in 4m", "evicting"]
+    assert gangs_of.evicts(gangs_of.line(GANGS[0], now=ui.NOW), now=ui.NOW) == ""
 
 
 def test_lines_that_are_kept_are_those_that_are_made_anew():
@@ -80,9 +124,10 @@ def test_lines_that_are_kept_are_those_that_are_made_anew():
     gangs = [*plain["gangs"], named]
     for later in range(5):
         facts = Facts(at=ui.NOW + 100 * later, gangs=tuple(gangs), pods=tuple(pods))
-        found = gang_list(memory.of(facts), Choice(), now=facts.at)
+        found = listed(memory.of(facts), Choice(), now=facts.at)
         anew = [*(gangs_of.line(raw, now=facts.at) for raw in gangs), *plain_pods.lines(pods, gangs, now=facts.at)]
-        assert list(found.lines) == list(found.all_fresh()) == gangs_of.order(anew)
+        assert list(found.all_fresh()) == gangs_of.order(anew)
+        assert gangs_of.order([*found.lines, *found.finished]) == gangs_of.order(anew)
         if later == 1:
             gangs[0] = gangs[0] | {"status": gangs[0]["status"] | {"phase": "Failed"}}
         elif later == 2:

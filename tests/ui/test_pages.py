@@ -62,6 +62,12 @@ async def test_every_page_is_well_formed_and_each_control_has_a_name():
         assert "<" not in page.text, f"{name}: markup is shown as text"
 
 
+async def test_no_page_shows_a_mark_of_its_live_elements():
+    """What a macro returns has lost them: they would be shown, and the elements not replaced one by one."""
+    for where, shown in every_page(await ui.facts(ui.a_cluster(6, waiting=4))).items():
+        assert "\N{REPLACEMENT CHARACTER}" not in shown.text, where
+
+
 async def test_an_empty_cluster_has_pages_that_say_what_to_do():
     facts = await ui.facts(ui.empty())
     found = {name: check(shown.text).text for name, shown in every_page(facts).items()}

@@ -70,6 +70,28 @@ async def test_a_gang_that_was_evicted_again_and_again_asked_for_no_more_than_it
     assert [at(series.requested, hour) for hour in (9.5, 8.5, 7.5, 2.5, 1.5)] == pytest.approx([16, 16, 16, 16, 0])
 
 
+async def test_an_admission_that_was_undone_and_followed_by_another_asked_once():
+    """Both were within the time in which claims follow an admission, and each counted the claims of both."""
+    facts = await ui.facts(lists(ui.queue("queue-0", used=0)))
+    facts.queues[0]["status"]["usage"][0]["demand"] = 0
+    minute = 1 / 60
+    undone, kept = span("a", 6, 6 - minute / 2, amount=8, claim="x"), span("a", 6 - minute, 3, amount=8, claim="y")
+    past = a_past(undone, kept, waits=(wait("a", 9, 6), wait("a", 9, 6 - minute)))
+    (series,) = of(facts, past).series
+    assert max(series.requested) == pytest.approx(8)
+    assert sum(series.requested) * 12 / POINTS == pytest.approx(8 * 6, rel=0.01)
+
+
+async def test_what_waits_now_and_held_devices_before_asks_again_from_then_on():
+    """It keeps its age, and what it held until it was evicted is in what was used."""
+    gangs = [ui.gang("a", "team-0", queue="queue-0", queuedTime="2027-01-15T00:00:00Z")]
+    facts = await ui.facts(lists(ui.queue("queue-0", used=0), gangs=gangs))
+    facts.queues[0]["status"]["usage"][0]["demand"] = 8
+    (series,) = of(facts, a_past(span("a", 7, 4, amount=8, ended_by="Evicted"))).series
+    assert [at(series.requested, hour) for hour in (7.5, 6, 2)] == pytest.approx([0, 8, 8])
+    assert max(series.requested) == pytest.approx(8)
+
+
 async def test_what_waits_now_is_in_what_is_requested_since_each_gang_waits():
     gangs = [ui.gang("x", "team-0", queue="queue-0", size=6), ui.gang("y", "team-0", queue="queue-0", size=2)]
     gangs[0]["metadata"]["creationTimestamp"] = "2027-01-15T02:00:00Z"  # six hours ago; the other fifteen minutes
@@ -122,3 +144,11 @@ async def test_a_viewer_sees_the_use_of_a_queue_and_no_gang_of_others():
     assert 'class="own"' in text
     blind = Scope(namespaces=None, cluster=True, queues=False)
     assert pages.one_queue(restrict(facts, blind), facts, past, "queue-0", "24h", json=False).status == 403
+
+
+async def test_what_the_ledger_does_not_know_is_not_pictured_as_nothing_used():
+    """Of cpu, which pods request, it has no spans."""
+    held = ui.queue("queue-0", used=0)
+    held["status"]["usage"].append({"flavor": "cpu", "allocated": "64", "demand": "64", "fairShare": "64"})
+    facts = await ui.facts(lists(held))
+    assert [each.flavor for each in of(facts, a_past(span("a", 6, 3, amount=4))).series] == ["h100"]

@@ -12,7 +12,6 @@ import pytest
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.facts import GangMember, needs
 from tests.support.webhook import admitted, facts, review
 
@@ -203,52 +202,3 @@ class TestPolicies:
         template["metadata"]["annotations"][names.GANG_SIZE] = "3"
         _, verdict = admitted(body, known)
         assert verdict.allowed, verdict.message
-
-
-class TestUpdate:
-    """What is set stays while the pod is gated."""
-
-    OLD = pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP, schedulingGates=[GATE])
-
-    def update(self, old: Json, *, annotations: Json | None = None, labels: Json | None = None, **user: Any) -> Any:
-        new = copy.deepcopy(old)
-        for kind, changes in (("annotations", annotations or {}), ("labels", labels or {})):
-            merged = {**new["metadata"][kind], **changes}
-            new["metadata"][kind] = {key: text for key, text in merged.items() if text is not None}
-        return dispatch.validate(review(new, operation="UPDATE", old=old, **user), facts())
-
-    @pytest.mark.parametrize(
-        ("kind", "key", "old"),
-        [
-            ("labels", names.KUEUE_GROUP_LABEL, "group"),
-            ("labels", names.KUEUE_QUEUE, "user-queue"),
-            ("annotations", names.KUEUE_SIZE, "2"),
-        ],
-    )
-    @pytest.mark.parametrize("value", ["9", None])
-    def test_a_change_is_denied_with_field_value_and_next_step(
-        self, kind: str, key: str, old: str, value: str | None
-    ) -> None:
-        verdict = self.update(self.OLD, **{kind: {key: value}})
-        assert verdict.code == 403
-        what = f"become {value!r}" if value else "be removed"
-        assert verdict.message == (
-            f"Pod ml/w-0: metadata.{kind}[{key}]: cannot {what}, it is {old!r} since the pod was admitted; "
-            "delete the pod and create it again"
-        )
-
-    def test_what_was_not_set_may_be_added_as_volcanos_controller_does(self) -> None:
-        silent = pod(schedulerName="volcano", schedulingGates=[GATE])
-        assert self.update(silent, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
-        named = pod({names.GANG: "mine", names.GANG_SIZE: "2"}, schedulingGates=[GATE])
-        assert self.update(named, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
-
-    def test_unless_it_changes_gang_size_or_queue(self) -> None:
-        old = pod({names.VOLCANO_GROUP: "train"}, schedulingGates=[GATE])
-        verdict = self.update(old, labels={names.KUEUE_GROUP_LABEL: "other"})
-        assert verdict.message == (
-            f"Pod ml/w-0: metadata.labels[{names.KUEUE_GROUP_LABEL}]: cannot be added: the pod's gang would become 'other', "
-            "it is 'train' since the pod was admitted; delete the pod and create it again"
-        )
-        verdict = self.update(old, annotations={names.VOLCANO_SIZE: "many"})
-        assert f"metadata.annotations[{names.VOLCANO_SIZE}]: 'many' is no gang size" in verdict.message

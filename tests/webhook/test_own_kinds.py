@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
@@ -180,3 +181,61 @@ def test_flavors_that_overlap_are_a_warning_that_names_a_device_of_both() -> Non
     ).warnings
     body["spec"] |= {"measure": "Capacity", "capacityName": "memory"}  # two measures of one device are meant so
     assert not validate(body, drivers=("gpu.amd.com",), flavors=every, device_models=known).warnings
+
+
+def resources(**counted: Json) -> dict[str, Flavor]:
+    return {
+        name: Flavor.read(own("Flavor", name, measure="Resource", **{"resourceName": name, **spec}))
+        for name, spec in counted.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("flavor", "quota", "says"),
+    [
+        ("pods", {"limit": "2500m"}, "spec.flavors[0].limit: '2500m' is no amount of pods: write a whole number"),
+        ("memory", {"deserved": "1500m"}, "deserved: '1500m' is no amount of memory: write whole bytes, such as 64Gi"),
+        ("cpu", {"borrowingLimit": "1u"}, "borrowingLimit: '1u' is no amount of cpu: write thousandths of a core"),
+        ("cpu", {"deserved": "100m", "limit": "1500m"}, ""),
+        ("memory", {"deserved": "64Gi", "limit": "1Ti"}, ""),
+        ("memory", {"limit": "2.5Gi"}, ""),
+    ],
+)
+def test_an_amount_that_a_resource_cannot_have_is_refused(flavor: str, quota: Json, says: str) -> None:
+    known = resources(pods={}, memory={}, cpu={})
+    verdict = validate(own("Queue", "a", flavors=[{"flavor": flavor, **quota}]), flavors=known)
+    assert verdict.allowed == (not says)
+    assert says in (verdict.message or "")
+    entry = {"name": "nights", "start": "0 20 * * *", "for": "11h", "flavors": [{"flavor": flavor, **quota}]}
+    verdict = validate(own("Queue", "a", schedule=[entry]), flavors=known)
+    assert says.replace("spec.flavors[0]", "spec.schedule[0].flavors[0]") in (verdict.message or "")
+
+
+def test_a_queue_without_quota_of_a_resource_that_others_have_is_a_warning() -> None:
+    """It deserves none of it, so none of its gangs is within what it deserves."""
+    known = resources(cpu={})
+    listing = own("Queue", "a", flavors=[{"flavor": "cpu", "deserved": 8}], namespaceSelector={})
+    there = {name: Queue.read(own("Queue", name)) for name in ("b", "top")}
+    there["c"] = Queue.read(own("Queue", "c", parent="top"))
+    (warning,) = validate(listing, queues=there, flavors=known).warnings
+    assert warning.startswith(
+        "spec.flavors: nothing deserved of Flavor 'cpu' in Queue b, c: what pods there request of it is borrowed"
+    )
+    below = own("Queue", "b", namespaceSelector={"matchLabels": {"x": "y"}})
+    warnings = validate(below, queues={"a": Queue.read(listing)}, flavors=known).warnings
+    assert any("nothing deserved of Flavor 'cpu' in Queue b: " in warning for warning in warnings)
+    assert not validate(listing, flavors=known).warnings
+    limited = own("Queue", "a", flavors=[{"flavor": "cpu", "limit": 8}], namespaceSelector={})
+    assert not validate(limited, queues=there, flavors=known).warnings, "a limit alone takes nothing from others"
+
+
+def test_flavors_of_one_resource_whose_nodes_may_be_the_same_are_a_warning() -> None:
+    known = resources(cpu={}, fast={"resourceName": "cpu", "nodeSelector": {"pool": "fast"}})
+    slow = own("Flavor", "slow", measure="Resource", resourceName="cpu", nodeSelector={"pool": "slow"})
+    (warning,) = validate(slow, flavors=known).warnings
+    assert "those of Flavor 'cpu', which counts cpu, too" in warning
+    del known["cpu"]
+    assert not validate(slow, flavors=known).warnings
+    assert not validate(own("Flavor", "m", measure="Resource", resourceName="memory"), flavors=known).warnings
+    (warning,) = validate(own("Flavor", "gpus", measure="Resource", resourceName="nvidia.com/gpu")).warnings
+    assert "limits of nvidia.com/gpu become claims" in warning

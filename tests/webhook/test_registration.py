@@ -158,63 +158,34 @@ def test_a_job_is_sent_only_if_its_pods_may_be_managed(phase: str, what: str, bo
     assert matching(phase, cron) == wanted
 
 
-OURS = reviewed(pod(annotations={names.GANG: "llm"}, **GATE))
-CHANGES = [
-    ("nothing", OURS, set()),
-    ("a foreign annotation", pod(annotations={names.GANG: "llm", "a": "b"}, **GATE), set()),
-    ("the gate", pod(annotations={names.GANG: "llm"}), {"changed.pods"}),
-    ("an annotation changed", pod(annotations={names.GANG: "other"}, **GATE), {"changed.pods"}),
-    ("an annotation gone", pod(**GATE), {"changed.pods"}),
-    ("an annotation added", pod(annotations={names.GANG: "llm", names.GANG_SIZE: "4"}, **GATE), {"changed.pods"}),
-    ("the queue label", pod(annotations={names.GANG: "llm"}, labels={names.QUEUE: "x"}, **GATE), {"changed.pods"}),
-]
-
-
-@pytest.mark.parametrize(("what", "new", "called"), CHANGES, ids=[row[0] for row in CHANGES])
-def test_an_update_is_sent_only_if_it_changes_what_is_ours(what: str, new: Json, called: set[str]) -> None:
-    new = reviewed(new)
-    assert matching("validating", new, old=OURS, operation="UPDATE") == called
-    assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
-
-
-def test_the_label_of_the_review_is_fixed_by_a_review() -> None:
-    bare = pod(annotations={names.GANG: "llm"}, **GATE)
-    other = copy.deepcopy(OURS)
-    other["metadata"]["labels"][names.REVIEWED] = names.REVIEWED_TEMPLATE
-    for old, new in ((OURS, bare), (bare, OURS), (OURS, other)):
-        assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
-    assert matching("validating", bare, old=pod(), operation="UPDATE") == set(), "the policy on pods keeps it as it is"
-
-
-@pytest.mark.parametrize("user", ["alice", names.CONTROLLER_USER])
-def test_every_change_of_the_claims_sources_is_sent(user: str) -> None:
-    plain, noted = reviewed(pod()), reviewed(pod(annotations={names.CLAIM_SOURCES: "{}"}))
-    other = reviewed(pod(annotations={names.CLAIM_SOURCES: "[]"}))
-    for old, new in ((plain, noted), (noted, plain), (noted, other)):
-        assert matching("validating", new, old=old, operation="UPDATE", user=user) == {"changed.pods"}
-    assert matching("validating", noted, old=noted, operation="UPDATE", user=user) == set()
-
-
-THEIRS: Json = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.KUEUE_SIZE: "2"}}
+NO_IDLE = configurations.validating(
+    replace(TARGET, policies=(TenancyPolicy.read({"metadata": {"name": "p"}, "spec": {"keepIdle": "Reject"}}),))
+)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("before", "after", "sent"),
     [
-        {"labels": {names.KUEUE_GROUP_LABEL: "other"}},
-        {"labels": {}},
-        {"annotations": {names.KUEUE_SIZE: "3"}},
-        {"labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}},
+        (None, "true", True),
+        ("false", "true", True),
+        ("true", "true", False),
+        ("true", None, False),
+        (None, "no", False),
     ],
-    ids=str,
 )
-def test_other_systems_words_are_sent_only_of_gated_pods(changes: Json) -> None:
-    """Unmanaged pods must not wait for the webhook, whatever their labels."""
-    old, new = reviewed(pod(**THEIRS, **GATE)), reviewed(pod(**(THEIRS | changes), **GATE))
-    assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
-    running = reviewed(pod(**(THEIRS | changes)))
-    assert matching("validating", running, old=reviewed(pod(**THEIRS)), operation="UPDATE") == set()
-    assert matching("validating", old, old=old, operation="UPDATE") == set()
+def test_an_update_of_a_pod_is_sent_only_where_a_policy_refuses_what_it_says_of_idleness(
+    before: str | None, after: str | None, sent: bool
+) -> None:
+    old, new = (reviewed(pod(annotations={names.KEEP_IDLE: said} if said else {}, **GATE)) for said in (before, after))
+    update: Json = {"old": old, "operation": "UPDATE"}
+    assert matching("validating", new, **update, configuration=NO_IDLE) == ({"idle.pods"} if sent else set())
+    for configuration in (CONFIGURATIONS["validating"], WITH_POLICY):
+        pods = [
+            w
+            for w in configuration["webhooks"]
+            if {"UPDATE"} & set(w["rules"][0]["operations"]) and "pods" in w["rules"][0]["resources"]
+        ]
+        assert not pods, "an update of a pod is not even looked at"
 
 
 def claim(class_name: str, *, driver: str = "", template: bool = False, alternatives: bool = False) -> Json:

@@ -217,14 +217,3 @@ def test_a_suspended_jobs_template_cannot_be_given_to_another() -> None:
     assert "Job ml/train: spec.template.metadata.annotations[fairlead.dev/user]: is written once" in verdict.message
     assert dispatch.validate(review(old, operation="UPDATE", old=old, username="alice"), known()).allowed
     assert dispatch.validate(review(new, operation="UPDATE", old=old, username=names.CONTROLLER_USER), known()).allowed
-
-
-@pytest.mark.parametrize(("after", "by", "allowed"), [("mallory", "alice", False), (None, "alice", False), ("mallory", names.CONTROLLER_USER, True), ("alice", "bob", True)])  # fmt: skip
-def test_on_a_stored_pod_only_our_own_accounts_change_it(after: str | None, by: str, allowed: bool) -> None:
-    old = made("alice", owner=None)
-    new = copy.deepcopy(old)
-    new["metadata"]["annotations"].pop(names.USER)
-    if after is not None:
-        new["metadata"]["annotations"][names.USER] = after
-    verdict = dispatch.validate(review(new, operation="UPDATE", old=old, username=by), known())
-    assert verdict.allowed == allowed, verdict.message

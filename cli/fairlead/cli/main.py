@@ -6,6 +6,8 @@ A command's module is imported when that command is called.
 from __future__ import annotations
 
 import gc
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +16,7 @@ import typer
 
 from fairlead.api.version import VERSION
 from fairlead.cli.command import Group, group_class
+from fairlead.cli.completion import NO_FILES
 from fairlead.cli.printer import fail, say
 
 CHECK = Group(
@@ -112,6 +115,20 @@ def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     pass
+
+
+def complete_for_kubectl() -> None:
+    """What may follow `kubectl fairlead WORD…`, the last word being unfinished, in kubectl's form."""
+    words = ["fairlead", *sys.argv[1:]]
+    os.environ |= {
+        "_FAIRLEAD_COMPLETE": "complete_bash",
+        "COMP_WORDS": shlex.join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    try:
+        app(prog_name="fairlead")
+    finally:
+        say(NO_FILES)
 
 
 def main() -> None:

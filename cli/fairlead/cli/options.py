@@ -8,10 +8,17 @@ from typing import Annotated, ClassVar, Literal
 
 import typer
 
+from fairlead.cli import completion
 from fairlead.kube.flags import Form
 
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
+Context = Annotated[
+    str | None,
+    typer.Option(help="Context of the kubeconfig. Default: its current one.", autocompletion=completion.of_contexts),
+]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Default: the context's namespace.", autocompletion=completion.namespaces),
+]
 Snapshot = Annotated[
     Path | None,
     typer.Option(help="Read this file (`fairlead snapshot > FILE`) instead of a cluster.", exists=True, dir_okay=False),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -17,8 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from fairlead.bounded import files, yaml_text
-from fairlead.bounded.limits import SMALL, UnreadableError
+from fairlead.cli import contexts
 from fairlead.cli.options import Context, Output
 from fairlead.cli.printer import say
 from fairlead.kube import errors, resources
@@ -53,24 +51,18 @@ class OfCluster:
         except errors.ApiError as error:
             say(f"the cluster could not be asked: {error}", file=sys.stderr)
         except (CredentialsError, OSError) as error:
-            say(_no_cluster(error, _contexts(self.kubeconfig), self.context), file=sys.stderr)
+            say(_no_cluster(error, contexts.read(self.kubeconfig), self.context), file=sys.stderr)
         raise typer.Exit(unread)
 
     @property
     def own_namespace(self) -> str:
         """The namespace of the context, as kubectl would take it."""
-        return str(self._own_context.get("namespace") or "default")
+        return contexts.own_namespace(self.kubeconfig, self.context)
 
     @property
     def cluster_name(self) -> str:
         """What the context calls its cluster; "" without one."""
-        return str(self._own_context.get("cluster") or "")
-
-    @property
-    def _own_context(self) -> dict[Any, Any]:
-        wanted = self.context or _read(self.kubeconfig).get("current-context")
-        found: dict[Any, Any] = _contexts(self.kubeconfig).get(wanted, {})
-        return found
+        return str(contexts.own(self.kubeconfig, self.context).get("cluster") or "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,20 +108,3 @@ def _no_cluster(error: Exception, known: dict[Any, Any], context: str | None) ->
         return f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}"
     more = "" if "--kubeconfig" in str(error) else "; name one with --kubeconfig FILE, $KUBECONFIG or --context NAME"
     return f"no cluster to ask: {error}{more}"
-
-
-def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
-    """The kubeconfig's contexts by name; none where the file cannot be read."""
-    try:
-        return {each.get("name"): each.get("context") or {} for each in _read(kubeconfig).get("contexts") or ()}
-    except (AttributeError, TypeError):
-        return {}
-
-
-def _read(kubeconfig: Path | None) -> dict[str, Any]:
-    path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or Path.home() / ".kube/config")
-    try:
-        found = yaml_text.document(files.read(Path(path), bytes_max=SMALL.bytes), SMALL)
-    except (OSError, UnreadableError):
-        return {}
-    return found if isinstance(found, dict) else {}

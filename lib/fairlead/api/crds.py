@@ -87,7 +87,7 @@ DEFINITIONS = (
         short=("ff",),
         namespaced=False,
         columns=(
-            ("Measure", "string", ".spec.measure", "How devices are counted."),
+            ("Measure", "string", ".spec.measure", "How devices, or resources of pods, are counted."),
             ("Devices", "integer", ".status.devices", "Devices that it selects."),
             ("Total", "string", ".status.total", "Total in the cluster."),
             ("Allocated", "string", ".status.allocated", "Allocated to gangs."),
@@ -96,8 +96,27 @@ DEFINITIONS = (
         rules=(
             Rule(
                 path=("spec",),
-                rule="has(self.driver) || has(self.deviceSelector)",
+                rule="self.measure == 'Resource' || has(self.driver) || has(self.deviceSelector)",
                 message="deviceSelector is required without driver",
+            ),
+            Rule(
+                path=("spec",),
+                rule="(self.measure == 'Resource') == has(self.resourceName)",
+                message="resourceName is required with measure Resource and means nothing with another",
+            ),
+            Rule(
+                path=("spec",),
+                rule="self.measure == 'Resource'"
+                " ? !has(self.driver) && !has(self.deviceSelector) && !has(self.autoscaling) && (!has(self.price) || size(self.price) == 0)"
+                " : !has(self.nodeSelector) || size(self.nodeSelector) == 0",
+                message="measure Resource counts what pods request: driver, deviceSelector, autoscaling and price are about devices; "
+                "nodeSelector means nothing with another measure",
+            ),
+            Rule(
+                path=("spec",),
+                rule="has(self.resourceName) == has(oldSelf.resourceName)"
+                " && (!has(self.resourceName) || self.resourceName == oldSelf.resourceName)",
+                message="resourceName is immutable: quotas are written in it; make a new Flavor",
             ),
             Rule(
                 path=("spec",),

@@ -23,8 +23,9 @@ DRIVER_MAX = 63
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
 
-Measure = Literal["Devices", "Share", "Capacity"]
-
+Measure = Literal["Devices", "Share", "Capacity", "Resource"]
+POD_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage")
+"""Of Kubernetes' own, what a flavor may count; besides these, extended resources."""
 
 PRICES_MAX = 64
 PRICE = r"[0-9]{1,12}(\.[0-9]{1,18})?"
@@ -125,6 +126,38 @@ ExtendedResource = Annotated[
     AfterValidator(_extended_resource),
     Field(json_schema_extra={"pattern": "^[a-z0-9.-]+/[A-Za-z0-9._-]+$", "maxLength": 317}),
 ]
+
+
+def _counted_resource(text: str) -> str:
+    if text in POD_RESOURCES:
+        return text
+    try:
+        return _extended_resource(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no resource that pods request: write one of {', '.join(POD_RESOURCES)}, or an extended resource such as example.com/hca"
+        ) from None
+
+
+def counts(resource: str) -> bool:
+    """Whether a flavor may count it."""
+    try:
+        _counted_resource(resource)
+    except ValueError:
+        return False
+    return True
+
+
+CountedResource = Annotated[
+    str,
+    AfterValidator(_counted_resource),
+    Field(
+        json_schema_extra={
+            "pattern": "^(" + "|".join(POD_RESOURCES) + "|[a-z0-9.-]+/[A-Za-z0-9._-]+)$",
+            "maxLength": 317,
+        }
+    ),
+]
 ResourceName = Annotated[str, Field(max_length=317, pattern=r"^([a-z0-9.-]+/)?[A-Za-z0-9._-]+$")]
 LabelValue = Annotated[str, Field(max_length=63, pattern=f"^{_LABEL_VALUE}$")]
 
@@ -196,7 +229,7 @@ class FlavorAutoscaling(Part):
 
 
 class FlavorSpec(Part):
-    """Which devices, and how they are counted."""
+    """Which devices, or which resource of pods, and how they are counted."""
 
     driver: str | None = Field(
         default=None, max_length=DRIVER_MAX, json_schema_extra={"pattern": f"^{DRIVER}$", "minLength": 1}
@@ -205,11 +238,15 @@ class FlavorSpec(Part):
     device_selector: CelExpression | None = None
     """CEL over `device`, as in a DeviceClass: the devices that are of this flavor. Without it, all of the driver."""
     measure: Measure = "Devices"
-    """Devices: each counts 1. Share: a MIG device counts as its share of the whole GPU. Capacity: the sum of capacityName."""
+    """Devices: each counts 1. Share: a MIG device counts as its share of the whole GPU. Capacity: the sum of capacityName. Resource: no devices, but what the pods of gangs request of resourceName."""
     capacity_name: str | None = Field(
         default=None, max_length=96, json_schema_extra={"pattern": f"^{CAPACITY_NAME}$", "minLength": 1}
     )
     """The capacity that is counted, such as `memory`; with measure Capacity only."""
+    resource_name: CountedResource | None = None
+    """The resource of pods that is counted: cpu, memory, pods, ephemeral-storage or an extended resource; with measure Resource only."""
+    node_selector: dict[LabelKey, LabelValue] = Field(default_factory=dict, max_length=16)
+    """With measure Resource: labels of the nodes on which pods count; absent means all nodes."""
     price: list[FlavorPrice] = Field(default_factory=list, max_length=PRICES_MAX)
     """Prices over time, per unit of the measure; empty means that its use is not priced. Past prices stay in the list."""
     autoscaling: FlavorAutoscaling | None = None
@@ -230,7 +267,30 @@ class FlavorSpec(Part):
         return text
 
     @model_validator(mode="after")
+    def _counts_devices_or_a_resource(self) -> Self:
+        if self.measure != "Resource":
+            for field, given in (("resourceName", self.resource_name), ("nodeSelector", self.node_selector)):
+                if given:
+                    raise ValueError(f"{field}: means nothing with measure {self.measure}: remove it or use Resource")
+            return self
+        if self.resource_name is None:
+            raise ValueError("resourceName: is required with measure Resource, such as resourceName: cpu")
+        devices = {"driver": self.driver, "deviceSelector": self.device_selector, "autoscaling": self.autoscaling}
+        for field, value in devices.items():
+            if value is not None:
+                raise ValueError(
+                    f"{field}: is about devices, and measure Resource counts what pods request: remove it, or make a Flavor of its own"
+                )
+        if self.price:
+            raise ValueError(
+                "price: the ledger knows what devices are held, not what pods request: remove it, and price the devices"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _something_is_selected(self) -> Self:
+        if self.measure == "Resource":
+            return self
         if self.driver is None and self.device_selector is None:
             raise ValueError("deviceSelector: is required without driver, such as device.driver == 'gpu.fairlead.dev'")
         return self
@@ -306,10 +366,10 @@ class FlavorStatus(Part):
 
 
 class Flavor(CustomResource):
-    """A kind of device, chosen by CEL, and the measure in which queues count it."""
+    """A kind of device, chosen by CEL, or a resource of pods, and the measure in which queues count it."""
 
     kind: Literal["Flavor"] = "Flavor"
     spec: FlavorSpec
-    """Which devices, and how they are counted."""
+    """Which devices, or which resource of pods, and how they are counted."""
     status: FlavorStatus | None = None
     """Observed state. Written by the controller only."""

@@ -19,6 +19,8 @@ from fairlead.api.align import alignments, by_subgroup
 from fairlead.api.derived import Source, source_of
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import GANG_SIZE_MAX
+from fairlead.api.members import Members
+from fairlead.api.members import members as read_members
 from fairlead.api.models import Models
 from fairlead.api.models import models as read_models
 from fairlead.api.object_names import is_dns_subdomain
@@ -31,6 +33,7 @@ KEYS = (
     names.TOPOLOGY,
     names.MODELS,
     names.ALIGN,
+    names.MEMBERS,
     names.SUBGROUP,
     names.SUBGROUP_SIZE,
     names.SUBGROUP_TOPOLOGY,
@@ -74,6 +77,7 @@ class Intent:
     topology: str | None = None
     models: Models | None = None
     align: str | None = None
+    members: Members | None = None
     priority_class: str | None = None
     """The WorkloadPriorityClass of Kueue's label."""
     subgroup: str | None = None
@@ -125,6 +129,7 @@ def read_intent(
     topology = reader.topology()
     models = reader.valid(names.MODELS, read_models)
     align = annotations[names.ALIGN] if reader.valid(names.ALIGN, alignments) else None
+    members = reader.valid(names.MEMBERS, read_members)
     subgroup, subgroup_size, subgroup_topology = reader.subgroup(needed=by_subgroup(align))
     others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
@@ -143,6 +148,7 @@ def read_intent(
         topology=topology,
         models=models,
         align=align,
+        members=members,
         priority_class=None if reader.own_only else foreign.PRIORITY_KEY.value(annotations, reader.labels) or None,
         subgroup=subgroup,
         subgroup_size=subgroup_size,
@@ -306,14 +312,6 @@ class _Reader:
             self.faults.append(f"{path}: {no_size(text, what)}")
             return None
         return int(text)
-
-
-def running_faults(annotations: Strings) -> tuple[str, ...]:
-    """What is wrong with those that may change while a pod runs."""
-    reader = _Reader(annotations, {}, None)
-    reader.valid(names.MOVABLE, _truth)
-    reader.valid(names.CHECKPOINTED_AT, _time)
-    return tuple(reader.faults)
 
 
 def _truth(text: str) -> bool:

@@ -34,6 +34,9 @@ QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 MODELS: Final = "fairlead.dev/models"  # same or any: whether its gang's devices come from one GPU product
 ALIGN: Final = "fairlead.dev/align"  # attributes that the devices of its gang's members have in common (`api.align`)
+MEMBERS: Final = (
+    "fairlead.dev/members"  # all or devices: whether pods that ask for no device are members, too (`api.members`)
+)
 SUBGROUP: Final = "fairlead.dev/subgroup"  # annotation or label: the name of the subgroup that the pod belongs to
 SUBGROUP_SIZE: Final = "fairlead.dev/subgroup-size"  # so many members with neighbouring ranks are a subgroup
 SUBGROUP_TOPOLOGY: Final = "fairlead.dev/subgroup-topology"  # as TOPOLOGY, of each subgroup

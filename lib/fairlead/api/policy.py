@@ -24,6 +24,7 @@ from fairlead.api.base import (
 from fairlead.api.bounds import Bounds, read_bounds
 from fairlead.api.config import Strategy
 from fairlead.api.gang import GANG_SIZE_MAX, Duration
+from fairlead.api.members import Members
 from fairlead.api.models import Models
 
 Mode = Literal["Enforce", "Warn", "Audit"]
@@ -218,6 +219,8 @@ class TenancyPolicySpec(Part):
     """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them, and back-off by index, to a Job without."""
     models: Models | None = None
     """Whether the devices of a gang come from one GPU product (same) or from any, for gangs without fairlead.dev/models; of several policies same counts. Absent means as the Queue says."""
+    members: Members | None = None
+    """Whether pods of a gang's owner that ask for no device wait and start with the others (all) or start at once (devices), for gangs without fairlead.dev/members; of several policies all counts. Absent means as the Queue says."""
     keep_idle: Literal["Allow", "Reject"] = "Allow"
     """Whether pods may say by the annotation keep-idle that what their Queue does to idle gangs is not for them."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"

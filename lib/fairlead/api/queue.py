@@ -14,6 +14,7 @@ from fairlead.api.bounds import Bounds, read_bounds
 from fairlead.api.budget import Budget, Idle, TimeZone
 from fairlead.api.durations import duration_s
 from fairlead.api.gang import Duration, Hold
+from fairlead.api.members import Members
 from fairlead.api.models import Models
 from fairlead.api.recurrence import CRON_LENGTH_MAX, Recurrence, checked_cron
 
@@ -151,6 +152,8 @@ class QueueSpec(Part):
     """pack: place gangs close together, so that whole nodes stay free. spread: place them apart."""
     models: Models | None = None
     """same: the devices of a gang come from one GPU product (of MIG devices: one profile on one). any: models may mix. For gangs without fairlead.dev/models; absent means as in the parent, in a root same."""
+    members: Members | None = None
+    """all: pods of a gang's owner that ask for no device wait and start with the others. devices: they start at once. For gangs without fairlead.dev/members; absent means as in the parent, in a root devices."""
     ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """Whether a gang that fits may be admitted before an older one that does not (BestEffortFIFO)."""
     preemption: Literal["LowerPriority", "Never"] = "LowerPriority"

@@ -5,10 +5,11 @@ controller says which namespaces *do*, in conditions (controller: `watch/conflic
 are found where the tree is built.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from fairlead.api.base import LabelSelector
-from fairlead.api.queue import Queue
+from fairlead.api.flavor import Flavor
+from fairlead.api.queue import Queue, QueueFlavor
 
 SAME_MAX = 3  # queues named in one message
 
@@ -25,6 +26,28 @@ def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[str]:
                     f"spec.schedule[{index}].flavors[{number}].flavor: Flavor {change.flavor!r} does not exist; "
                     "until it does nothing counts"
                 )
+
+
+def without_quota(queue: Queue, queues: Iterable[Queue], flavors: Mapping[str, Flavor]) -> Iterator[str]:
+    """A note per resource of pods of which this queue, or others beside it, deserve nothing where some queue does.
+
+    `queues`: all of them, this one as it is written included. All pods request cpu: without deserved of it no gang is within what its
+    queue deserves.
+    """
+    queues = list(queues)
+    parents = {each.spec.parent for each in queues}
+    for name in sorted(name for name, flavor in flavors.items() if flavor.spec.measure == "Resource"):
+        deserving = {each.name for each in queues if any(_deserves(entry, name) for entry in each.spec.flavors)}
+        without = sorted(each.name for each in queues if each.name not in deserving and each.name not in parents)
+        if deserving and without and (queue.name in deserving or queue.name in without):
+            yield (
+                f"spec.flavors: nothing deserved of Flavor {name!r} in {listed(without)}: what pods there request of it is borrowed, and "
+                "can be reclaimed with their devices; list it there, with deserved"
+            )
+
+
+def _deserves(entry: QueueFlavor, flavor: str) -> bool:
+    return entry.flavor == flavor and str(entry.deserved) != "0"
 
 
 def may_overlap(queue: Queue, others: Iterable[Queue]) -> str | None:

@@ -21,8 +21,8 @@ Writer = Literal[
 ]
 Form = Literal["field", "annotation", "label", "annotation or label", "condition", "gate", "finalizer", "name", "taint"]
 
-WEBHOOK_MARKS: Final = "webhook: taken off new pods, refused in templates and updates"
-WEBHOOK_SIGNED: Final = "webhook: signed when the pod is created, then fixed"
+WEBHOOK_MARKS: Final = "webhook: taken off new pods, refused in templates"
+WEBHOOK_SIGNED: Final = "webhook: signed when the pod is created"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

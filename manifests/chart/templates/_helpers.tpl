@@ -225,14 +225,16 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
 {{- /*
-The match condition of what breaks one of a policy's rules (a YAML list of validations), and of nothing else. An apiserver converts
-the objects once for all match conditions, and three times more where they hold: what is allowed thus costs a quarter.
+The match condition of what breaks one of a policy's rules (`rules`, a YAML list of validations), and of nothing else; `where` holds of every
+such write, and is looked at first. An apiserver converts the objects once for all match conditions, and three times more where they hold:
+what is allowed thus costs a quarter. It evaluates each condition, whatever another one says, so this is one.
 */ -}}
 {{- define "fairlead.breaks" -}}
 {{- $rules := list -}}
-{{- range fromYamlArray . -}}{{- $rules = append $rules (printf "(%s)" (trim .expression)) -}}{{- end -}}
+{{- range fromYamlArray .rules -}}{{- $rules = append $rules (printf "(%s)" (trim .expression)) -}}{{- end -}}
 - name: breaks-a-rule
   expression: >-
+    ({{ trim .where | nindent 4 | trim }}) &&
     !({{ join " &&\n" $rules | nindent 4 | trim }})
 {{- end -}}
 

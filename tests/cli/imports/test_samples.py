@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli.imports.model import System
+from fairlead.cli.imports.model import RefusedError, System
 from tests.cli.imports.support import GOLDEN, SAMPLES, SYSTEMS, check, lost, objects, quota, read, sample, spec, tree
 from tests.support.commands import invoke
 
@@ -103,7 +103,8 @@ def test_kueue_devices_belong_to_one_flavor() -> None:
         taken = [
             name
             for name, each in flavors.items()
-            if compile_selector(each["deviceSelector"]).verdict(view).outcome is Outcome.MATCH
+            if "deviceSelector" in each
+            and compile_selector(each["deviceSelector"]).verdict(view).outcome is Outcome.MATCH
         ]
         assert taken == [flavor]
     assert Fraction(quota(read("kueue", sample("kueue")), "cloud", "gpu")["deserved"]) == 4 + 12
@@ -166,8 +167,59 @@ kind: ResourceFlavor
 metadata: {{name: any}}
 """
     imported = read("kueue", text)
-    assert imported.flavors == ()
+    assert [each.spec.measure for each in imported.flavors] == ["Resource"]
     assert "ClusterQueue batch spec.resourceGroups" in lost(imported)
+
+
+def kueue_resources(*flavors: str, **labels: str) -> str:
+    made = [
+        f"apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {{name: {name}}}\nspec: {{nodeLabels: {{pool: {value}}}}}"
+        for name, value in labels.items()
+    ]
+    made.append("apiVersion: kueue.x-k8s.io/v1beta2\nkind: ResourceFlavor\nmetadata: {name: any}")
+    group = f"resourceGroups: [{{coveredResources: [cpu], flavors: [{', '.join(flavors)}]}}]"
+    return "\n---\n".join(
+        [*made, f"apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQueue\nmetadata: {{name: batch}}\nspec: {{{group}}}"]
+    )
+
+
+def test_kueue_quotas_of_what_pods_request_are_flavors_by_the_labels_of_their_nodes() -> None:
+    """Of on-demand and spot nodes cpu has two Flavors, where their GPUs are one."""
+    of = "{{name: {0}, resources: [{1}]}}".format
+    text = kueue_resources(
+        of("spot", '{name: cpu, nominalQuota: "1500m"}, {name: memory, nominalQuota: 64Gi, borrowingLimit: 1Gi}'),
+        of("steady", "{name: cpu, nominalQuota: 8}, {name: example.com/hca, nominalQuota: 4}, {name: hugepages-2Mi, nominalQuota: 4Gi}"),
+        spot="spot",
+        steady="steady",
+    )  # fmt: skip
+    imported = read("kueue", text.replace("{name: batch}\nspec: {", "{name: batch}\nspec: {cohortName: all, "))
+    found = objects(imported)
+    assert found["Flavor", "spot-cpu"]["spec"] == {
+        "measure": "Resource", "resourceName": "cpu", "nodeSelector": {"pool": "spot"}
+    }  # fmt: skip
+    assert quota(imported, "batch", "spot-cpu") == {"flavor": "spot-cpu", "deserved": "1500m"}
+    assert quota(imported, "batch", "spot-memory") == {
+        "flavor": "spot-memory", "deserved": "64Gi", "borrowingLimit": "1Gi"
+    }  # fmt: skip
+    assert found["Flavor", "steady-example.com-hca"]["spec"]["resourceName"] == "example.com/hca"
+    (other,) = [note.text for note in imported.notes if "hugepages-2Mi" in note.text]
+    assert "bound it with a ResourceQuota" in other
+
+
+def test_kueue_flavors_of_one_resource_that_may_be_of_the_same_nodes_are_noted() -> None:
+    of = "{{name: {0}, resources: [{{name: cpu, nominalQuota: 8}}]}}".format
+    imported = read("kueue", kueue_resources(of("spot"), of("any"), spot="spot"))
+    texts = [note.text for note in imported.notes if "a pod there is charged in each" in note.text]
+    assert texts == [f"a node may have its labels and those of {other}: a pod there is charged in each; give them different values of one label" for other in ("cpu", "spot-cpu")]  # fmt: skip
+    merged = read("kueue", kueue_resources(of("one"), of("two"), one="x", two="x"))
+    assert quota(merged, "batch", "x-cpu") == {"flavor": "x-cpu", "deserved": 16, "limit": 16}
+    assert any("one, two mean the same cpu, as their node labels are the same" in note.text for note in merged.notes)
+
+
+def test_an_amount_of_a_resource_beyond_all_clusters_is_refused() -> None:
+    of = "{name: any, resources: [{name: memory, nominalQuota: 1e30}]}"
+    with pytest.raises(RefusedError, match="1e30' is more than 9223372036854775807"):
+        read("kueue", kueue_resources(of))
 
 
 def kai_queue(name: str, gpu: str, parent: str = "") -> str:

@@ -107,11 +107,13 @@ def test_what_is_kept_is_what_counting_anew_gives(seed: int, told: bool):
             continue  # a snapshot that is not decided on
         now = float(random.randrange(160))
         tree.begin({})
-        kept.update(snapshot)
+        kept.look(snapshot)
+        kept.charge()
         by_change = seen(kept, tree, now)
         tree.begin({})
         anew = RunningGangs(inventory, tree, charges)
-        anew.update(tuple(replace(gang) for gang in snapshot))
+        anew.look(tuple(replace(gang) for gang in snapshot))
+        anew.charge()
         assert by_change == seen(anew, tree, now)
 
 
@@ -129,12 +131,15 @@ def test_gangs_that_stay_are_not_looked_at():
     gangs = [running(random, number, f"claim-{number}") for number in range(50)]
     first = after(None, gangs)
     kept = RunningGangs(inventory, tree, Charges((), Selectors()))
-    kept.update(first)
+    kept.look(first)
+    kept.charge()
     leaving = [gang.id for gang, _ in kept.with_leaving(set())]
     come, goes = replace(gangs[7], priority=9), gangs[8]
     second = Sequence.after(first, [*gangs[:7], come, *gangs[9:]], gone=[gangs[7], goes], new=[come])
     inventory.set_claim(allocated("claim-3", "gpu-0"))
-    kept.update(second)
-    kept.update(second)
+    kept.look(second)
+    kept.charge()
+    kept.look(second)
+    kept.charge()
     assert [gang.id for gang, _ in kept.with_leaving(set())] == [each for each in leaving if each != goes.id]
     assert kept.owners["claim-3"][0] == "ml/g3"

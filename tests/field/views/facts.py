@@ -191,6 +191,7 @@ GANG: tuple[Fact, ...] = (
         of(
             explained="Waited",
             **read_by(age, made="age", status="waitSeconds", listed="waited_s"),
+            page_of_all="Waited",
         ),
         lambda seen: seen.phase in {"Waiting", "Gathering"},
     ),

@@ -148,7 +148,7 @@ class GangSeen:
 
     @cached_property
     def page_of_all(self) -> Raw:
-        titles = ("Gang", "Phase", "Queue", "Position", "Pods", "Age", "Forecast", "Why")
+        titles = ("Gang", "Phase", "Queue", "Position", "GPUs", "Idle", "Pods", "Waited", "Age", "Forecast", "Why")
         return dict(zip(titles, self.answers.page_rows[self.id], strict=True))
 
     @cached_property

@@ -184,7 +184,7 @@ def known() -> list[Facts]:
         "gangs": {("ml", "llm"): (GangMember(name="other", size=8),)},
         "queues": {"team": queue},
     }
-    return [facts(**common), facts(**common, policies=(policy,), signing_key=b"k", may_remove_gate=True)]
+    return [facts(**common), facts(**common, policies=(policy,), signing_key=b"k")]
 
 
 def reviews(scratch: Path) -> Target:

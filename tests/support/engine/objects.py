@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
@@ -153,6 +154,13 @@ def gang(
         claims=tuple(ClaimRequest(key=key, namespace=namespace, name=key, spec=converted) for key in keys),
         **more,
     )
+
+
+def with_heads(made: GangRequest, count: int, *, cpu: str = "1", on: dict[str, str] | None = None) -> GangRequest:
+    """With as many members without devices, on nodes with the labels `on`; its size is all members'."""
+    heads = gang(f"{made.name}-head", count, None, cpu=cpu, pod={"nodeSelector": on or {}}, namespace=made.namespace)
+    members = (*heads.members, *made.members)
+    return replace(made, size=len(members), members=members)
 
 
 def one_claim_each(

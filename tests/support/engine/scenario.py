@@ -3,9 +3,10 @@
 Exists so that tests, docs and people who wonder "what happens when …" read the same tables. It plays the rim on a `World`.
 A scenario is a mapping:
     name, rule, shows     what it is called, which rule it belongs to, and in one sentence what it shows
-    nodes                 {name: {gpus: 8, product: H100, mig: 0, cpu: "64", labels: {}}}; default one node `n0` of 8 GPUs.
+    nodes                 {name: {gpus: 8, product: H100, mig: 0, cpu: "64", has: {memory: …}, labels: {}}}; default one node `n0` of 8 GPUs.
                           `nics: [0, 3]`: each GPU has a PCIe root of its own, and those under these roots a NIC
-    flavors               {name: {product: H100 | mig: true | any: true, measure: Devices}}; default `gpu`, every whole GPU
+    flavors               {name: {product: H100 | mig: true | any: true, measure: Devices}}; default `gpu`, every whole GPU;
+                          or {name: {resource: cpu, labels: {}}}, of what pods request
     queues                {name: {deserved: 4, … }} with the fields of QueueSpec; quota fields mean the default flavor, or
                           `flavors: {name: {deserved: …}}`
     budgets               {name: pods that may go now}: PodDisruptionBudgets
@@ -17,6 +18,8 @@ A scenario is a mapping:
 Gangs are {name: {queue, count, pods, size, gpus, priority, …}}; `count: 3` of `b` makes b0 b1 b2; `b0..b2` names them. Beside
 `gpus` of a `product` or slices of a `mig` profile, `also: [{…}]` are further requests of the same claim, `first: [{…}]` choices; `nic: true` is one for a NIC
 under the PCIe root of the GPU.
+`heads` are members without devices, of `head_cpu` each, on nodes with the labels `head_on`; `size` counts them where it is not given.
+`cpu: [8, 1]` are two members' cores, `requests: {memory: 64Gi}` what each requests beside cpu.
 Evicted pods are gone at the next step, unless that says `stay: true`. Gangs admitted, evicted or waiting must all be named.
 """
 
@@ -33,9 +36,11 @@ from fairlead.api import names
 from fairlead.api.drivers import NVIDIA, part_class
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.pods import PodNeeds, milli
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.values import amount as amount_of
 from fairlead.sandbox.other_driver import as_nvidia
-from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of, with_heads
 from tests.support.engine.world import World
 
 Json = Mapping[str, Any]
@@ -51,6 +56,9 @@ _GANG = frozenset(
     {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "align", "created", "runs"}
 )
 _GANG |= {
+    "heads",
+    "head_cpu",
+    "head_on",
     "nic",
     "cpu",
     "shared",
@@ -59,6 +67,7 @@ _GANG |= {
     "first",
     "preempts",
     "also",
+    "requests",
     "tolerate",
     "guarded",
     "grace",
@@ -117,7 +126,10 @@ class Scenario:
             devices,
             counters=counters,
             labels=node.get("labels"),
-            allocatable={"cpu": str(node.get("cpu", 64))},
+            allocatable={
+                "cpu": str(node.get("cpu", 64)),
+                **{key: str(has) for key, has in node.get("has", {}).items()},
+            },
         )
         if "nics" in node:
             nics = [{"name": f"nic-{root}", "attributes": {ROOT: {"string": f"pci{root}"}}} for root in node["nics"]]
@@ -218,7 +230,7 @@ class Scenario:
         for queue, flavors in (step.get("held") or {}).items():
             found = {use.flavor: use.used for entry in plan.queues if entry.name == queue for use in entry.flavors}
             for flavor, amount in flavors.items():
-                if found.get(flavor, 0) != Fraction(str(amount)):
+                if found.get(flavor, 0) != _amount(amount):
                     yield f"queue {queue} holds {found.get(flavor, 0)} of {flavor}, wanted {amount}"
 
 
@@ -280,7 +292,7 @@ def _shares(step: Json, plan: Plan) -> Iterable[str]:
             for flavor, amount in flavors.items():
                 use = found.get((queue, flavor))
                 got = 0 if use is None else getattr(use, what)
-                if got != Fraction(str(amount)):
+                if got != _amount(amount):
                     yield f"queue {queue}: {word} is {got} of {flavor}, wanted {amount}"
 
 
@@ -307,7 +319,7 @@ def _expand(names_: Iterable[str]) -> list[str]:
 
 def _amount(value: Any) -> Any:
     if isinstance(value, str):
-        value = Fraction(value)
+        value = Fraction(value) if "/" in value else amount_of(value)
     return int(value) if value is not None and value == int(value) else value
 
 
@@ -338,6 +350,11 @@ def _flavor(name: str, body: Json, driver: str) -> FlavorSpec:
         selector = f'{kind} == "mig"'
     if "product" in body:
         selector = f'{_model(driver)} == "{PRODUCTS[body["product"]]}"'
+    if "resource" in body:
+        labels = tuple(sorted(body.get("labels", {}).items()))
+        return FlavorSpec(
+            name=name, device_selector="", measure="Resource", resource_name=body["resource"], node_selector=labels
+        )
     return FlavorSpec(
         name=name,
         device_selector=body.get("selector", selector).replace(names.DRIVER, driver),
@@ -378,11 +395,13 @@ def _gang(name: str, body: Json, driver: str, *, created: float) -> GangRequest:
             spec = claim_spec(wanted, device_request(device_class=NIC), *more, constraints=[{"matchAttribute": ROOT}])
         else:
             spec = claim_spec(wanted, *more)
+    cpus = body.get("cpu", 1)
+    requests = [{"cpu": str(cpu), **body.get("requests", {})} for cpu in (cpus if isinstance(cpus, list) else [cpus])]
     made = gang(
         name,
         body.get("pods", 1),
         spec,
-        cpu=str(body.get("cpu", 1)),
+        pod={"containers": [{"name": "main", "resources": {"requests": requests[0]}}]},
         shared=bool(body.get("shared")),
         queue=body.get("queue"),
         priority=body.get("priority", 0),
@@ -391,4 +410,13 @@ def _gang(name: str, body: Json, driver: str, *, created: float) -> GangRequest:
         created=created,
         run_s=body.get("runs"),
     )
+    if len(requests) > 1:
+        needs = [
+            PodNeeds(requests=tuple(sorted((key, milli(value)) for key, value in {**each, "pods": 1}.items())))
+            for each in requests
+        ]
+        members = tuple(replace(one, needs=own) for one, own in zip(made.members, needs, strict=True))
+        made = replace(made, members=members)
+    if "heads" in body:
+        made = with_heads(made, body["heads"], cpu=str(body.get("head_cpu", 1)), on=body.get("head_on", {}))
     return replace(made, size=body.get("size", made.size), preempts=body.get("preempts", True))

@@ -146,7 +146,7 @@ class World:
         known = self.running[key]
         left = tuple(uid for uid in known.claims if uid not in {claim.uid for claim in held.claims})
         if left:
-            self.running[key] = replace(known, claims=left)
+            self.running[key] = replace(known, claims=left, pods=())
         else:
             del self.running[key]
 

@@ -9,9 +9,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PATHS = ["/", "/map", "/map?node=node-001", "/queues", "/gangs", "/gangs/team-0/wait-00000", "/gangs/team-0/wait-0000"]
 # What the page offers, and what has the focus, by a name that both have: links, controls.
-OFFERED = (
-    """() => [...document.querySelectorAll('a, button, input, select')].map(each => each.outerHTML.slice(0, 200))"""
-)
+OFFERED = """() => [...document.querySelectorAll('a, button, input, select, summary')].filter(each => each.checkVisibility())
+    .map(each => each.outerHTML.slice(0, 200))"""
 FOCUSED = """() => {
   const each = document.activeElement, look = getComputedStyle(each), box = each.getBoundingClientRect();
   return {

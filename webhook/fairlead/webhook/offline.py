@@ -96,6 +96,7 @@ class PodIntent:
     size: int | None
     queue: str | None
     models: Models | None = None
+    without_devices: bool = False
 
     def __str__(self) -> str:
         """`gang train of 8, queue research`."""
@@ -106,6 +107,8 @@ class PodIntent:
     @property
     def on_models(self) -> str:
         """Whether its devices come from one GPU product, as far as its pods say."""
+        if self.without_devices:
+            return f"no device; it waits and starts with the others ({names.MEMBERS}: all)"
         if self.models == "any":
             return "devices of any GPU products (fairlead.dev/models: any)"
         if self.models == "same":
@@ -315,7 +318,11 @@ def _gang(pod: Json) -> PodIntent:
     """The gang of a pod that was admitted, so that its annotations can be read."""
     intent = intent_of(pod)
     return PodIntent(
-        name=intent.gang or "", size=intent.size if intent.gang else 1, queue=intent.queue, models=intent.models
+        name=intent.gang or "",
+        size=intent.size if intent.gang else 1,
+        queue=intent.queue,
+        models=intent.models,
+        without_devices=not map_at(pod, "spec").get("resourceClaims"),
     )
 
 

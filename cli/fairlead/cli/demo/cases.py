@@ -277,6 +277,20 @@ def _beside_each_other(name: str, alike: Mapping[str, tuple[str, str]]) -> Promi
     return promises
 
 
+def _with_its_coordinator(history: History, attributes: Attributes) -> Iterator[str]:
+    gang = _gang(history, "language", "self-play")
+    if len(gang.pods) != 5:
+        yield f"{len(gang.pods)} pods of self-play were seen instead of a coordinator and 4 workers"
+    workers = [pod for pod in gang.pods if "-workers-" in pod.name]
+    for pod in gang.pods:
+        yield from _count(history, pod, 1 if pod in workers else 0)
+        if pod.phase != "Succeeded":
+            yield f"pod {pod.name}: ended as {pod.phase} instead of Succeeded"
+        if pod not in workers and pod.bound_s is not None and pod.bound_s < max(each.created_s for each in workers):
+            yield f"pod {pod.name} was bound before all of its workers were there"
+    yield from _started_together(gang)
+
+
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
     return GangKey(namespace, name), pods
 
@@ -334,6 +348,15 @@ GPU_NIC_CPU = Case(
     driver="dra.cpu",
 )
 
+COORDINATOR = Case(
+    "25-members-without-gpus",
+    "a coordinator without GPUs waits and starts with its four workers",
+    (_one("language", "self-play", 5),),
+    _with_its_coordinator,
+    files=("job.yaml",),
+    disturbed=True,
+)
+
 CASES = (
     ONE_GPU,
     INDEXED_JOB,
@@ -345,6 +368,7 @@ CASES = (
     DEPLOYMENT,
     RAILS,
     GPU_AND_NIC,
+    COORDINATOR,
     GPU_NIC_CPU,
 )
 # What the demo shows. The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.

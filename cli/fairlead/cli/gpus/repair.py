@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 import typer
 
 from fairlead.api import repair as api
-from fairlead.cli import printer, reading
+from fairlead.cli import completion, printer, reading
 from fairlead.cli.gpus.published import (
     Evictions,
     Say,
@@ -58,7 +58,9 @@ Clock = Callable[[], float]
 class Repair(Shown):
     """Repair a GPU: taint, drain, reset, verify, untaint. Exit code 0: it is well; 1: it stays tainted; 3: not finished."""
 
-    node: Annotated[str | None, typer.Argument(help="The node.", show_default=False)] = None
+    node: Annotated[
+        str | None, typer.Argument(help="The node.", show_default=False, autocompletion=completion.nodes)
+    ] = None
     gpu: Annotated[str | None, typer.Argument(help="The GPU, such as gpu-3 or 3.", show_default=False)] = None
     drain: Annotated[
         Literal["wait", "evict"],

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.api import names
-from fairlead.cli import printer
+from fairlead.cli import completion, printer
 from fairlead.cli.gpus import smoke_objects
 from fairlead.cli.gpus.published import belongs, holders, slices_of
 from fairlead.cli.gpus.smoke_objects import verdict
@@ -71,7 +71,7 @@ class Device:
 class SmokeTest(Shown):
     """Test a node: allocate each free device, look at it from a container, clean up. Exit code 0: all well; 1: not; 3: none free."""
 
-    node: Annotated[str, typer.Argument(help="The node.")]
+    node: Annotated[str, typer.Argument(help="The node.", autocompletion=completion.nodes)]
     together: Annotated[
         bool,
         typer.Option(
@@ -86,7 +86,10 @@ class SmokeTest(Shown):
         str, typer.Option("--also", metavar="COMMAND", help="A command that has to succeed in the container, too.")
     ] = ""
     namespace: Namespace = None
-    queue: Annotated[str | None, typer.Option(help="Queue of the pods. Default: as the namespace has it.")] = None
+    queue: Annotated[
+        str | None,
+        typer.Option(help="Queue of the pods. Default: as the namespace has it.", autocompletion=completion.queues),
+    ] = None
     timeout_s: Annotated[float, typer.Option("--timeout", min=1, help="Seconds for each device.")] = 300.0
 
     def run(self) -> int:

@@ -1,7 +1,7 @@
 """What the four systems' modules fill, and the step that all share: names, order, checks, and the objects themselves.
 
-Queues and flavors are known here by keys of the input, so that references survive renaming. A queue's amounts are of kinds of devices;
-each kind becomes one Flavor, since two Flavors that take the same device would both be charged for it.
+Queues and flavors are known here by keys of the input, so that references survive renaming. A queue's amounts are of kinds of devices, or of
+what pods request; each kind becomes one Flavor, since two Flavors that take the same device would both be charged for it.
 
 A Flavor selects by what a device says of itself, never by its node. Of node labels only those of GPU feature discovery name
 something that devices say, too (`fairlead.api.legacy.narrowed`); the others are left to the caller.
@@ -13,16 +13,20 @@ import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil
 from typing import Any, TypeVar
 
 from fairlead.api import names
 from fairlead.api.base import CustomResource, ManifestError
-from fairlead.api.flavor import Flavor, Measure
-from fairlead.api.legacy import Narrow, narrowed, narrowing, profile_of
+from fairlead.api.flavor import Flavor, Measure, counts
+from fairlead.api.legacy import Narrow, is_legacy, narrowed, narrowing, profile_of
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import FLAVORS_MAX, Queue
 from fairlead.cli.imports.model import Fault, Imported, Note, RefusedError, Source, plain
+from fairlead.engine.types.values import BYTES_FROM
+from fairlead.engine.types.values import text as quantity_text
 
+DEVICES_MAX = 10**9
 NAME_MAX = 200
 """Leaves room for what makes a name unique."""
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -33,7 +37,7 @@ R = TypeVar("R", bound=CustomResource)
 
 @dataclass(slots=True)
 class Quota:
-    """Amounts in devices; None: without such a bound."""
+    """Amounts in devices, or of a resource; None: without such a bound."""
 
     deserved: Fraction = Fraction(0)
     limit: Fraction | None = None
@@ -107,7 +111,9 @@ class Draft:
     def note_others(self, source: Source, others: Mapping[str, str], queue: Hashable) -> None:
         """Resources that are no devices, each with its path."""
         for name, path in others.items():
-            text = f"{plain(name)}: a Queue counts GPUs and MIG devices; bound it with a ResourceQuota"
+            text = (
+                f"{plain(name)}: a Queue counts GPUs, MIG devices and what pods request; bound it with a ResourceQuota"
+            )
             self.note(source, path, text, queue=queue)
 
     def flavor(self, kind: Kind, source: Source | None = None, wanted: str | None = None) -> None:
@@ -190,6 +196,10 @@ class Draft:
 
     def _note_overlaps(self, flavor_names: dict[Kind, str]) -> None:
         for kind in self.flavors:
+            both = ", ".join(sorted(flavor_names[other] for other in self.flavors if kind.counts_with(other)))
+            for source in sorted(self.flavor_sources.get(kind, ())) if both else ():
+                text = f"a node may have its labels and those of {both}: a pod there is charged in each; give them different values of one label"
+                self.note(source, "spec.nodeLabels", text, kind=kind)
             others = ", ".join(sorted(flavor_names[other] for other in kind.more_particular(self.flavors)))
             if others:
                 text = (
@@ -201,6 +211,9 @@ class Draft:
 
     def _flavor(self, kind: Kind, name: str) -> Flavor | None:
         source = min(self.flavor_sources.get(kind) or {Source("the input")})
+        if kind.resource:
+            nodes = {"nodeSelector": dict(kind.nodes)} if kind.nodes else {}
+            return self._read(Flavor, source, name, {"measure": "Resource", "resourceName": kind.resource, **nodes})
         return self._read(
             Flavor, source, name, {"deviceSelector": kind.selector(self.flavors), "measure": kind.measure}
         )
@@ -209,29 +222,30 @@ class Draft:
         queue = self.queues[key]
         spec: dict[str, Any] = {} if queue.parent is None else {"parent": queue_names[queue.parent]}
         spec |= queue.spec
-        by_name = sorted((flavor_names[kind], quota) for kind, quota in queue.quotas.items()) if queue.quotas else []
+        by_name = sorted((flavor_names[kind], kind) for kind in queue.quotas)
         if len(by_name) > FLAVORS_MAX:
-            text = f"has quotas of {len(by_name)} kinds of devices, more than the {FLAVORS_MAX} of a Queue: divide it, or leave some out"
+            text = f"has quotas of {len(by_name)} kinds of devices and resources, more than the {FLAVORS_MAX} of a Queue: divide it, or leave some out"
             self.fault(queue.source, "spec", text)
             return None
         if by_name:
-            spec["flavors"] = [{"flavor": name, **self._quota(queue, name, quota)} for name, quota in by_name]
+            spec["flavors"] = [{"flavor": name, **self._quota(queue, name, kind)} for name, kind in by_name]
         return self._read(Queue, queue.source, queue_names[key], spec)
 
-    def _quota(self, queue: DraftQueue, flavor: str, quota: Quota) -> dict[str, Any]:
+    def _quota(self, queue: DraftQueue, flavor: str, kind: Kind) -> dict[str, Any]:
+        quota, written = queue.quotas[kind], kind.written
         if quota.limit is not None and quota.limit < quota.deserved:
             text = (
-                f"of {flavor} it may use {amount_text(quota.limit)} at most, less than the {amount_text(quota.deserved)} that are "
+                f"of {flavor} it may use {written(quota.limit)} at most, less than the {written(quota.deserved)} that are "
                 "guaranteed: raise the limit or lower what is guaranteed"
             )
             self.fault(queue.source, "spec", text)
-        found: dict[str, Any] = {"deserved": amount_text(quota.deserved)}
+        found: dict[str, Any] = {"deserved": written(quota.deserved)}
         for name, value in (
             ("limit", quota.limit),
             ("borrowingLimit", quota.borrowing),
             ("lendingLimit", quota.lending),
         ):
-            found |= {} if value is None else {name: amount_text(value)}
+            found |= {} if value is None else {name: written(value)}
         weight = float(quota.weight)
         return found if weight == 1 else found | {"weight": int(weight) if weight.is_integer() else weight}
 
@@ -300,11 +314,30 @@ GPU = names.LEGACY_GPU
 
 @dataclass(frozen=True, slots=True, order=True)
 class Kind:
-    """A kind of device. `profile`: of MIG devices; None means whole GPUs. `shares`: whole GPUs and parts, counted as shares."""
+    """A kind of device. `profile`: of MIG devices; None means whole GPUs. `shares`: whole GPUs and parts, counted as shares.
+
+    Or, with `resource`, what pods request of that on nodes with the labels `nodes`; () means on all.
+    """
 
     profile: str | None = None
     narrow: Narrow = ()
     shares: bool = False
+    resource: str = ""
+    nodes: tuple[tuple[str, str], ...] = ()
+
+    def written(self, value: Fraction) -> int | str:
+        """An amount of it as a quantity of Kubernetes."""
+        if not self.resource:
+            return amount_text(value)
+        if self.resource == "cpu" and value.denominator != 1:
+            return f"{ceil(value * 1000)}m"
+        whole = ceil(value)
+        return whole if whole < BYTES_FROM or whole % 1024 else quantity_text(whole)
+
+    @property
+    def most(self) -> int:
+        """More of it is a mistake."""
+        return 2**63 - 1 if self.resource else DEVICES_MAX
 
     @property
     def measure(self) -> Measure:
@@ -323,9 +356,17 @@ class Kind:
             texts.append(f"!({' && '.join(narrowing(other.narrow, names.DRIVER))})")
         return " && ".join(texts)
 
+    def counts_with(self, other: Kind) -> bool:
+        """Whether both may count the same pod."""
+        own = dict(self.nodes)
+        apart = any(own.get(key, value) != value for key, value in other.nodes)
+        return self != other and bool(self.resource) and self.resource == other.resource and not apart
+
     @property
     def name(self) -> str:
         """What the Flavor is called where no single flavor of the input names it."""
+        if self.resource:
+            return "-".join([*(value for _, value in self.nodes), self.resource])
         parts = [value for _, value in self.narrow] or ["gpu"]
         return "-".join([*parts, *([] if self.profile is None else [f"mig-{self.profile}"])])
 
@@ -339,15 +380,19 @@ class Kind:
 
     def _may_share(self, other: Kind) -> bool:
         own, theirs = dict(self.narrow), dict(other.narrow)
+        if self.resource or other.resource:
+            return False
         return self.profile == other.profile and all(own[key] == theirs[key] for key in own.keys() & theirs.keys())
 
 
-def kind_of(resource: str, narrow: Narrow = ()) -> Kind | None:
-    """None for what is no resource of a device that Fairlead counts."""
+def kind_of(resource: str, narrow: Narrow = (), nodes: tuple[tuple[str, str], ...] = ()) -> Kind | None:
+    """None for what no Flavor counts. `narrow` says which devices, `nodes` on which nodes pods."""
     if resource == GPU:
         return Kind(narrow=narrow)
     profile = profile_of(resource)
-    return None if profile is None else Kind(profile=profile, narrow=narrow)
+    if profile is not None:
+        return Kind(profile=profile, narrow=narrow)
+    return Kind(resource=resource, nodes=nodes) if counts(resource) and not is_legacy(resource) else None
 
 
 def narrow_of(labels: Mapping[str, str]) -> tuple[Narrow, dict[str, str]]:

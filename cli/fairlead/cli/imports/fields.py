@@ -11,11 +11,10 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.durations import DURATION_MAX_S
-from fairlead.cli.imports.draft import Draft
+from fairlead.cli.imports.draft import DEVICES_MAX, Draft
 from fairlead.cli.imports.model import Document, Fault, Source, plain, shown
 from fairlead.kube import quantity
 
-DEVICES_MAX = 10**9
 _GO_DURATION = re.compile(r"(?:[0-9]{1,12}(?:\.[0-9]{1,12})?(?:ns|us|µs|ms|s|m|h))+")
 _GO_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {

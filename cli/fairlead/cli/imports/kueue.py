@@ -79,7 +79,7 @@ def _flavor(each: Found, topologies: set[str], draft: Draft) -> NodeFlavor:
             "fairlead.dev/topology",
         )
     note_unread(draft, None, spec)
-    return NodeFlavor(each.source, narrow, labels, tolerations)
+    return NodeFlavor(each.source, narrow, labels, tolerations, tuple(sorted(spec.strings("nodeLabels").items())))
 
 
 def _toleration(entry: Fields) -> dict[str, Any]:
@@ -207,14 +207,13 @@ def _quotas(spec: Fields, key: Any, state: Reading) -> dict[Kind, Quota]:
                 if kind is None or flavor is None:
                     continue
                 quota = Quota(
-                    deserved=resource.amount("nominalQuota") or Fraction(0),
-                    borrowing=resource.amount("borrowingLimit"),
-                    lending=resource.amount("lendingLimit"),
+                    deserved=resource.amount("nominalQuota", most=kind.most) or Fraction(0),
+                    borrowing=resource.amount("borrowingLimit", most=kind.most),
+                    lending=resource.amount("lendingLimit", most=kind.most),
                 )
                 note_unread(state.draft, key, resource)
-                wanted = name if kind.profile is None else f"{name}-mig-{kind.profile}"
-                state.draft.flavor(kind, flavor.source, wanted)
-                if key[0] == "ClusterQueue":
+                state.draft.flavor(kind, flavor.source, _name(kind, name))
+                if key[0] == "ClusterQueue" and not kind.resource:
                     state.used.setdefault(key[1], []).append(name)
                 merged.setdefault(kind, []).append(name)
                 if kind in found:
@@ -224,19 +223,31 @@ def _quotas(spec: Fields, key: Any, state: Reading) -> dict[Kind, Quota]:
             note_unread(state.draft, key, entry)
         note_unread(state.draft, key, group)
     state.draft.note_others(spec.source, others, key)
-    for flavors in merged.values():
+    for kind, flavors in merged.items():
         if len(flavors) > 1:
-            text = f"{', '.join(map(plain, flavors))} are the same devices to a Flavor, as their node labels say nothing of devices: their quotas are added"
+            same = (
+                f"mean the same {kind.resource}, as their node labels are the same"
+                if kind.resource
+                else "are the same devices to a Flavor, as their node labels say nothing of devices"
+            )
+            text = f"{', '.join(map(plain, flavors))} {same}: their quotas are added"
             state.draft.note(spec.source, "spec.resourceGroups", text, queue=key)
     return found
 
 
+def _name(kind: Kind, flavor: str) -> str:
+    """What the Flavor of a kind is called that a ResourceFlavor of this name means."""
+    if kind.resource:
+        return f"{flavor}-{kind.resource}" if kind.nodes else kind.resource
+    return flavor if kind.profile is None else f"{flavor}-mig-{kind.profile}"
+
+
 def _resource(resource: Fields, flavor: NodeFlavor | None, others: dict[str, str]) -> Kind | None:
-    """The kind of device; None for a resource that is none, which is noted once by its name."""
+    """The kind; None for a resource that no Flavor counts, which is noted once by its name."""
     name = resource.needed("name")
     if name is None:
         return None
-    kind = kind_of(name, () if flavor is None else flavor.narrow)
+    kind = kind_of(name) if flavor is None else kind_of(name, flavor.narrow, flavor.nodes)
     if kind is None:
         for key in ("nominalQuota", "borrowingLimit", "lendingLimit"):
             resource.amount(key, most=None)

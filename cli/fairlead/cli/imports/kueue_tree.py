@@ -22,6 +22,8 @@ class NodeFlavor:
     narrow: tuple[tuple[str, str], ...]
     labels: dict[str, str]
     tolerations: list[dict[str, Any]]
+    nodes: tuple[tuple[str, str], ...]
+    """All its labels: on which nodes its cpu, memory and pods count."""
 
 
 @dataclass(slots=True)
@@ -177,12 +179,12 @@ def _forbid_others(key: Any, queue: DraftQueue, draft: Draft) -> None:
     """What it does not list: here a queue without a quota of a flavor may use all of it."""
     missing = [kind for kind in draft.flavors if kind not in queue.quotas]
     text = ""
-    if not draft.flavors:
+    if all(kind.resource for kind in draft.flavors):
         text = "no ClusterQueue lists devices, so none may use any, where a Queue without flavors may use all: write a Flavor, and limit: 0 of it"
-    elif len(queue.quotas) + len(missing) <= FLAVORS_MAX:
+    if len(queue.quotas) + len(missing) <= FLAVORS_MAX:
         queue.quotas |= {kind: Quota(limit=Fraction(0)) for kind in missing}
-    else:
-        text = f"it may use {len(missing)} kinds of devices that it does not list, as there are too many to forbid each: name the flavors in a TenancyPolicy"
+    elif not text:
+        text = f"it may use {len(missing)} kinds of devices and resources that it does not list, as there are too many to forbid each: name the flavors in a TenancyPolicy"
     if text:
         draft.note(queue.source, "spec.resourceGroups", text, queue=key)
 

@@ -114,7 +114,7 @@ def _quotas(spec: Fields, key: str, draft: Draft) -> dict[Kind, Quota]:
     ):
         for name in resources.names():
             kind = kind_of(name)
-            amount = resources.amount(name) if kind is not None else resources.amount(name, most=None)
+            amount = resources.amount(name, most=None if kind is None else kind.most)
             if kind is None:
                 others.setdefault(name, resources.at(name))
             elif amount is not None:
@@ -143,7 +143,7 @@ def _root(draft: Draft) -> None:
         draft.fault(root.source, "spec.parent", f"{shown(root.parent)}: root has no parent: remove the field")
     if not keep and root is not None:
         del draft.queues[ROOT]
-        draft.note(root.source, "", "is above every queue and bounds no device: no Queue is written for it", lost=False)
+        draft.note(root.source, "", "is above every queue and bounds nothing: no Queue is written for it", lost=False)
     for key, queue in draft.queues.items():
         if key != ROOT and queue.parent in (None, ROOT):
             queue.parent = ROOT if keep else None

@@ -26,6 +26,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 _QUANTITY = re.compile(r"[0-9]+\s*(m|k|[MGTPE]|[KMGTPE]i)?")
 _STRATEGIES = {"binpacking": "pack", "fair": "spread"}
 ROOT = "root"
+VCORE = "vcore"  # its word for cpu
 Path = tuple[str, ...]
 """Of a queue: the partition, then the names below root."""
 PROPERTIES = {
@@ -190,7 +191,7 @@ def _quotas(fields: Fields, path: Path, draft: Draft) -> dict[Kind, Quota]:
     for word in ("guaranteed", "max"):
         amounts = resources.mapping(word)
         for name in amounts.names():
-            kind = kind_of(name)
+            kind = kind_of("cpu" if name == VCORE else name)
             value = amounts.raw(name)
             if isinstance(value, str) and not _QUANTITY.fullmatch(value.strip()):
                 amounts.fault(
@@ -200,7 +201,7 @@ def _quotas(fields: Fields, path: Path, draft: Draft) -> dict[Kind, Quota]:
             if kind is None:
                 others.setdefault(name, amounts.at(name))
                 continue
-            amount = amounts.amount(name)
+            amount = amounts.amount(name, most=kind.most)
             if amount is None:
                 continue
             draft.flavor(kind, fields.source)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 
 from fairlead.api import foreign
-from fairlead.cli import reading
+from fairlead.cli import completion, reading
 from fairlead.cli.gpus.published import Evictions, Holder, Say, devices_of, gpu_name, holders, slices_of, teller
 from fairlead.cli.gpus.repair import NOT_FINISHED, OK
 from fairlead.cli.listing import Listing, Row
@@ -182,7 +182,9 @@ def _node_and_gpu(text: str) -> tuple[str, str]:
 Gpu = Annotated[
     tuple[str, str],
     Form(_node_and_gpu, "/".join),
-    typer.Argument(metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3."),
+    typer.Argument(
+        metavar="NODE/GPU", help="Such as hgx-h100-a/gpu-3, or hgx-h100-a/3.", autocompletion=completion.gpus
+    ),
 ]
 
 

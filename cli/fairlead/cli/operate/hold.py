@@ -18,7 +18,7 @@ import typer
 from fairlead.api import names
 from fairlead.api.gang import VERB
 from fairlead.api.texts import line
-from fairlead.cli import reading
+from fairlead.cli import completion, reading
 from fairlead.cli.options import LINE, Namespace
 from fairlead.cli.printer import say
 from fairlead.cli.reading import OfCluster
@@ -232,7 +232,10 @@ class Holding(OfCluster):
 class HoldGang(Holding):
     """Put a gang on hold: it keeps its place and age, and is not admitted. Again: changes nothing but to add --evict."""
 
-    name: Annotated[str, typer.Argument(help="The gang; a pod without a gang is one of its own name.")]
+    name: Annotated[
+        str,
+        typer.Argument(help="The gang; a pod without a gang is one of its own name.", autocompletion=completion.gangs),
+    ]
     namespace: Namespace = None
     reason: Reason = ""
     evict: Evict = False
@@ -246,7 +249,9 @@ class HoldGang(Holding):
 class HoldQueue(Holding):
     """Put a queue on hold: no gang of it, or of the queues below it, is admitted."""
 
-    name: Annotated[str, typer.Argument(help="The queue; those below it are on hold with it.")]
+    name: Annotated[
+        str, typer.Argument(help="The queue; those below it are on hold with it.", autocompletion=completion.queues)
+    ]
     reason: Reason = ""
     evict: Evict = False
 
@@ -258,7 +263,7 @@ class HoldQueue(Holding):
 class ResumeGang(Holding):
     """End the hold of a gang. One that an operator wrote takes the right that it was written with."""
 
-    name: Annotated[str, typer.Argument(help="The gang.")]
+    name: Annotated[str, typer.Argument(help="The gang.", autocompletion=completion.gangs)]
     namespace: Namespace = None
 
     def run(self) -> None:
@@ -269,7 +274,7 @@ class ResumeGang(Holding):
 class ResumeQueue(Holding):
     """End the hold of a queue; holds of queues above it, and of its gangs, stay."""
 
-    name: Annotated[str, typer.Argument(help="The queue.")]
+    name: Annotated[str, typer.Argument(help="The queue.", autocompletion=completion.queues)]
 
     def run(self) -> None:
         self._run("queue", self.name, None, lambda it: it.resume())

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairlead.cli import printer, reading
+from fairlead.cli import completion, printer, reading
 from fairlead.cli.options import Namespace
 from fairlead.cli.printer import say
 from fairlead.cli.reading import Shown
@@ -36,7 +36,12 @@ READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS
 class Explain(Shown):
     """Explain the state of a pod, a gang or a queue: what blocks it, what holds its devices, what would change it."""
 
-    target: Annotated[str, typer.Argument(help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.")]
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="pod/NAME, gang/NAME, queue/NAME; or a NAME, looked for as each.", autocompletion=completion.explained
+        ),
+    ]
     namespace: Namespace = None
 
     def run(self) -> int:

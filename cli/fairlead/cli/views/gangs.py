@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
-from fairlead.cli import reading
+from fairlead.cli import completion, reading
 from fairlead.cli.listing import Listing, Row
 from fairlead.cli.options import Namespace
 from fairlead.cli.printer import Cell, Column
@@ -71,6 +71,9 @@ class Gangs(Listing):
     kind: ClassVar[str] = "gang"
     watches: ClassVar[tuple[Resource[Any], ...]] = (resources.GANGS, resources.PODS)
 
+    names: Annotated[
+        tuple[str, ...], typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=completion.gangs)
+    ] = ()
     namespace: Namespace = None
     everywhere: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")] = False
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+import typer
+
+from fairlead.cli import completion
 from fairlead.cli.listing import Listing, Row
 from fairlead.cli.printer import Cell, Column
 from fairlead.kube import resources
@@ -58,6 +61,10 @@ class Queues(Listing):
 
     kind: ClassVar[str] = "queue"
     watches: ClassVar[tuple[Resource[Any], ...]] = (resources.QUEUES,)
+
+    names: Annotated[
+        tuple[str, ...], typer.Argument(metavar="[NAME]...", help="Only these.", autocompletion=completion.queues)
+    ] = ()
 
     def columns(self) -> Sequence[Column]:
         return COLUMNS

@@ -1,7 +1,7 @@
 """The gang protocol: a gang's claims written and its pods released, or none of it.
 
 Order: claims created (and named in the pods' status, unless their spec names them), all allocations written, one pod released,
-then the others. A failure before the first release undoes everything, and deletes the claims that were made. After it the rest is completed, by `gangs.recovery` should this process end.
+then the others: those without devices first, since nothing but their release says that they were given a place. A failure before the first release undoes everything, and deletes the claims that were made. After it the rest is completed, by `gangs.recovery` should this process end.
 Chooses nothing: devices and nodes are the plan's.
 """
 
@@ -48,6 +48,7 @@ class Committer(Part):
         """`annotations` are for the claims that it makes. Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}
         placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
+        placed.sort(key=lambda each: not each[0].without_devices)
         released = [
             member.pod for member, _ in placed if not self._caches.latest(member.pod).has_gate(names.ADMISSION_GATE)
         ]
@@ -75,9 +76,9 @@ class Committer(Part):
     async def release(
         self, placed: Sequence[tuple[Member, str]], written: Mapping[str, resource.ResourceClaim]
     ) -> Outcome:
-        """Releases members whose claims are written: one, and when that succeeded the others.
+        """Releases members whose claims are written, in the order of `placed`: one, and when that succeeded the others.
 
-        `written` are their claims where they are newer than the members'.
+        None with devices before all those without. `written` are their claims where they are newer than the members'.
         """
         pods = [self._caches.latest(member.pod) for member, _ in placed]
 
@@ -85,12 +86,16 @@ class Committer(Part):
             member, node = placed[index]
             found = _claims_of(member, written)
             named = {entry: claim.metadata.name for entry, claim in found.items()}
-            untimed = any(known_allocation_time(claim, ()) is None for claim in found.values())
+            untimed = member.without_devices or any(
+                known_allocation_time(claim, ()) is None for claim in found.values()
+            )
             return self._writer.release_pod(pods[index], node, named, note_time=untimed)
 
-        results = await outcomes([release(0)])
-        if results[0] is True and len(placed) > 1:
-            results += await outcomes(map(release, range(1, len(placed))))
+        without = sum(member.without_devices for member, _ in placed)
+        results: list[bool | Exception] = []
+        for end in sorted({1, max(1, without), len(placed)}):
+            if all(result is True for result in results):
+                results += await outcomes(map(release, range(len(results), end)))
         released = sum(result is True for result in results)
         problems = [
             str(result) if result else f"pod {member.pod.metadata.key} is gone"

@@ -246,7 +246,7 @@ def _subgroups(intents: Intents, jobs: Sequence[JobPods], size: int | None, prob
             found[member.uid] = each.subgroup
         elif rank is not None and size is not None:
             found[member.uid] = str(rank // size)
-        elif member.stage is Stage.GATED:
+        elif member.stage is Stage.GATED and not member.without_devices:
             astray = astray or member.pod.metadata.name
     if astray:
         message = (

@@ -10,6 +10,7 @@ from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
 from fairlead.controller.gangs import release
 from fairlead.controller.gangs.claims import claims
 from fairlead.controller.gangs.claims.allocations import allocated_node
+from fairlead.controller.gangs.membership.gangs import named_gang
 from fairlead.controller.gangs.membership.members import (
     ANYWHERE,
     GangProblem,
@@ -26,7 +27,14 @@ from fairlead.kube import core, resource
 def is_member(pod: core.Pod, lookup: Lookup) -> bool:
     if pod.has_gate(names.ADMISSION_GATE):
         return True
+    if names.RELEASED_AT in pod.metadata.annotations and not pod.finished and _is_any_member(pod):
+        return True
     return any(_holds(claim, pod, lookup.drivers) for claim in _claims(pod, lookup))
+
+
+def _is_any_member(pod: core.Pod) -> bool:
+    """Whether the pod is a member of the gang that it names though it should ask for no device."""
+    return pod.metadata.annotations.get(names.MEMBERS) == "all" and named_gang(pod) is not None
 
 
 def member_of(pod: core.Pod, lookup: Lookup) -> Member:
@@ -62,6 +70,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
             problems.append(GangProblem(code=Code.INVALID, message=f"pod {pod.metadata.name}: {managed.problem}"))
         if managed.ours or (stage is Stage.GATED and looked_up.reserved_for(pod.metadata.uid)):
             found.append(looked_up)
+    without_devices = not (found or problems or legacy_templates) and _is_any_member(pod)
     if stage is Stage.GATED:
         found += _still_reserved(pod, found, named, sources, lookup)
         problems += _other_gates(pod)
@@ -71,6 +80,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         pod=pod,
         stage=stage,
         claims=tuple(found),
+        without_devices=without_devices,
         problems=tuple(problems),
         legacy_templates=tuple(sorted(legacy_templates)),
         unseen_templates=claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),

@@ -20,7 +20,7 @@ from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import Problem
-from fairlead.engine.types.values import Amount
+from fairlead.engine.types.values import BYTES_FROM, Amount, text
 from fairlead.kube import timestamps
 
 ON_HOLD = Code.ON_HOLD.value
@@ -54,7 +54,7 @@ def queue_status(
             "flavor": flavor.flavor,
             "allocated": plain(flavor.used),
             "demand": plain(flavor.demand),
-            "fairShare": plain(flavor.fair_share),
+            "fairShare": plain(_legible(flavor.fair_share)),
         }
         for flavor in use.flavors
     ]
@@ -163,11 +163,16 @@ def _with_hold(conditions: list[dict[str, Any]], hold: str, *, generation: int, 
     return [*others, {**new, "observedGeneration": generation}]
 
 
+def _legible(share: Amount) -> Amount:
+    """A share of bytes is divided to the last one: whole Mi of it are enough to read."""
+    return share if share < 1024 * BYTES_FROM else share // BYTES_FROM * BYTES_FROM
+
+
 def plain(value: Amount) -> int | str:
-    """As an API quantity: whole numbers as they are, fractions in thousandths."""
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else f"{round(value * 1000)}m"
-    return value
+    """As an API quantity: whole numbers as they are, bytes with a binary suffix, fractions in thousandths."""
+    if isinstance(value, Fraction) and value.denominator != 1:
+        return f"{round(value * 1000)}m"
+    return int(value) if value < BYTES_FROM or value % 1024 else text(value)
 
 
 EXHAUSTED: Final = "BudgetExhausted"

@@ -258,6 +258,8 @@ def _flavor(flavor: Flavor) -> FlavorSpec:
         device_selector=flavor.spec.selector,
         measure=flavor.spec.measure,
         capacity_name=flavor.spec.capacity_name,
+        resource_name=flavor.spec.resource_name,
+        node_selector=tuple(sorted(flavor.spec.node_selector.items())),
         autoscaling=_autoscaling(flavor.spec.autoscaling),
     )
 

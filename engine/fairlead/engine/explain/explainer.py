@@ -64,7 +64,10 @@ class Explainer:
         worst = shortages.worst
         refused = [each for each in gang.refused if any(node.name == each.node for node in refusals.willing)]
         wanted = _count(unit, units)
-        code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
+        bare = messages.without_devices(unit)
+        code = messages.code_of(
+            result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused, without_devices=bare
+        )
         return (
             messages.refined_code(_held_back(result, worst), _wanted(unit, units), ())
             if code is Code.NO_DEVICES
@@ -94,7 +97,10 @@ class Explainer:
             nodes = tuple(sorted(more, key=lambda each: each.need))
         levels = () if self._rules is None else self._rules.shortages(gang, units)
         wanted = _count(unit, units)
-        refined = code = messages.code_of(result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused)
+        bare = messages.without_devices(unit)
+        refined = code = messages.code_of(
+            result, ever, shortages, misfit=misfit, wanted=wanted, refused=refused, without_devices=bare
+        )
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(_held_back(result, worst), _wanted(unit, units), blockers)
         rule = "" if self._rules is None else self._rules.missing(result.rule, gang, units, ever=ever)
@@ -106,7 +112,7 @@ class Explainer:
             code=refined,
             message=messages.message_of(code, gang, units, evidence),
             advice=messages.reserved_of(reserved)
-            or messages.advice_of(refined, worst, rule=result.rule if rule else ""),
+            or messages.advice_of(refined, worst, rule=result.rule if rule else "", without_devices=bare),
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages.all,

@@ -40,9 +40,10 @@ def code_of(
     misfit: Misfit | None = None,
     wanted: int = 1,
     refused: Sequence[RefusedNode] = (),
+    without_devices: bool = False,
 ) -> Code:
     """`misfit`: what no kind of node takes. `wanted`: units like the one that is explained. `refused`: nodes that would take the
-    pods, and that are not chosen for a while.
+    pods, and that are not chosen for a while. `without_devices`: the unit asks for none.
     """
     worst = shortages.worst
     if result.status is SearchStatus.BUDGET_ENDED and not result.beside:
@@ -65,7 +66,22 @@ def code_of(
             return Code.NODES_FULL
         if worst.away and worst.free + worst.full + worst.away >= total:
             return Code.NODES_AWAY
+    if without_devices and ever is not False:
+        return Code.NODES_FULL
     return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
+
+
+def without_devices(unit: PlacementUnit) -> bool:
+    """Whether its pods ask for no device: members of a gang all the same."""
+    return not any(member.claims for member in unit.members)
+
+
+def _pods(gang: GangRequest, unit: PlacementUnit) -> str:
+    """`its 8 pods`; where some ask for devices and some do not, those like the unit's."""
+    bare = without_devices(unit)
+    alike = sum(bare != bool(member.claims) for member in gang.members)
+    what = "" if alike == len(gang.members) else f" {'without' if bare else 'with'} devices"
+    return f"its {alike} pods{what}" if alike > 1 else f"its pod{what}"
 
 
 def _hardest(shortages: Sequence[RequestShortage]) -> RequestShortage:
@@ -90,20 +106,22 @@ class Evidence:
 
 def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], found: Evidence) -> str:
     result, unit, shortages, worst = found.result, found.unit, found.shortages, found.worst
-    count = len(gang.members)
-    pods = f"its {count} pods" if count > 1 else "its pod"
+    count, pods = len(gang.members), _pods(gang, unit)
     wanted = sum(claim.least for claim in unit.shape.claims)
     each = f"{counted(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
     free = f"{worst.free} free on {counted(worst.nodes, 'node')}" if worst is not None else "none asked"
+    if without_devices(unit) and code in {Code.NODES_FULL, Code.NEVER_FITS}:
+        never = "" if code is Code.NODES_FULL else " on this cluster as it is, even with nothing else running"
+        them = "them" if "pods" in pods else "it"
+        return f"the nodes that would take {pods} have no room for {them} beside the others{never}{_ruled_out(found)}"
     match code:
         case Code.SEARCH_ENDED:
             return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
         case Code.NO_NODE:
-            by_need = sorted(found.ruled_out, key=lambda each: (-each.nodes, each.need))
-            said = ", ".join(f"{each.need} ({counted(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
+            besides = "" if without_devices(unit) else " besides devices"
             return (
                 f"no node takes {pods}: {sum(each.nodes for each in found.ruled_out)} of {counted(found.known, 'node')} ruled out by what the "
-                f"pod needs besides devices: {said}"
+                f"pod needs{besides}{_ruled_out(found)}"
             )
         case Code.NODES_FULL | Code.NODES_AWAY:
             assert worst is not None
@@ -159,6 +177,13 @@ def message_of(code: Code, gang: GangRequest, units: Sequence[PlacementUnit], fo
     if code is Code.NEVER_FITS:
         return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}; {missing}"
     return f"not enough free devices for {pods}, {each}: {missing}"
+
+
+def _ruled_out(found: Evidence) -> str:
+    """`: cpu (2 nodes)`; "" where no node is."""
+    by_need = sorted(found.ruled_out, key=lambda each: (-each.nodes, each.need))
+    said = ", ".join(f"{each.need} ({counted(each.nodes, 'node')})" for each in by_need[:NEEDS_MAX])
+    return f": {said}" if said else ""
 
 
 def refused_nodes(refused: Sequence[RefusedNode]) -> tuple[NodeShortage, ...]:
@@ -236,8 +261,8 @@ _RULES = {
 """What helps a gang that can never fit, and what every gang with such a rule may do."""
 
 
-def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "") -> str:
-    """`rule`: the annotation without whose rule it has a place."""
+def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "", without_devices: bool = False) -> str:
+    """`rule`: the annotation without whose rule it has a place. `without_devices`: what lacks room asks for none."""
     if rule:
         first, otherwise = _RULES[rule]
         return f"{first if code is Code.NEVER_FITS else 'wait'}, or {otherwise}"
@@ -248,6 +273,8 @@ def advice_of(code: Code, worst: RequestCounts | None, *, rule: str = "") -> str
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:
             return "change what the pod asks of its node, or label, untaint or add nodes so that they take it"
+        case Code.NODES_FULL if without_devices:
+            return "it starts when a node has the room; end or move what runs there, ask for less, or add nodes"
         case Code.NODES_FULL:
             return "end or move what runs there without devices, or ask for less of it; taint such nodes against pods without devices"
         case Code.NODES_AWAY:

@@ -91,7 +91,10 @@ class SimulatedCluster:
         claims = {claim.key for claim in admission.claims}
         if before is not None:
             joined = tuple(sorted({*before.claims, *claims}))
-            self._put(replace(before, claims=joined, members=(*before.members, *members) if before.members else ()))
+            pods = before.pods
+            if not before.members:  # they are not known, and nothing is evicted of it
+                pods, members = (*pods, *(member.pod.uid for member in members)), []
+            self._put(replace(before, claims=joined, members=(*before.members, *members), pods=pods))
             return
         self._put(
             RunningGang(

@@ -127,6 +127,11 @@ class NodeInfo:
             other.allocatable,
         )
 
+    @property
+    def open(self) -> bool:
+        """Whether new pods may start there, whatever they tolerate."""
+        return self.ready and not self.unschedulable and self.notice is None
+
     def refuses(self, needs: PodNeeds) -> str | None:
         """Why the node, whatever runs on it, does not take a pod with these needs; None when it does."""
         constraints = needs.constraints

@@ -214,7 +214,7 @@ class Decision:
                 admitted,
                 session.running.leaving(),
             ),
-            flavors=flavor_totals(charges.flavors, totals, allocated),
+            flavors=flavor_totals(charges.all_flavors, totals, allocated),
             demand=demand,
             problems=(
                 *session.tree.problems,

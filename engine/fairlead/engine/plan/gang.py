@@ -102,7 +102,7 @@ class Places:
 
     def _within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """Where it would cost more than a limit allows, it is tried without the flavors that cost too much, and then again with
-        only the later alternatives of each `firstAvailable`.
+        only the later alternatives of each `firstAvailable`. What its pods request anywhere it costs in any case.
         """
         gang, queue, units = pending.gang, pending.queue, pending.units
         charges, shapes = self.cache.charges, self.cache.shapes
@@ -112,9 +112,11 @@ class Places:
         for skip in range(deepest):
             banned: list[str] = []
             while True:
-                selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
-                tried = shapes.units(gang, selectors, skip) if banned or skip else units
-                outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
+                elsewhere = charges.pods.labelled.intersection(banned)
+                selectors = tuple(charges.selector(flavor) for flavor in sorted(banned) if flavor not in elsewhere)
+                tried = shapes.units(gang, selectors, skip) if selectors or skip else units
+                wanted = replace(gang, refused=gang.refused + charges.pods.refused(elsewhere)) if elsewhere else gang
+                outcome = self.place(wanted, tried, spread=queue.spec.strategy == "spread")
                 if outcome.status is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
@@ -123,6 +125,8 @@ class Places:
                     return outcome.placed, charge
                 self.statement.rollback(mark)
                 blocked = blocked or limit_reason(*over[0], charge[over[0][1]])
+                if charges.unavoidable.intersection(flavor for _, flavor in over):
+                    return blocked
                 banned.extend(flavor for _, flavor in over if flavor not in banned)
             if blocked is None:
                 return outcome  # no limit stands in the way: fewer alternatives would not help

@@ -195,6 +195,7 @@ class NodeDemands:
                         add(charge, {flavor: first.count})
                     else:
                         add(charge, session.cache.charges.least_of(alternatives, session.cache.node_snapshot))
+        add(charge, session.cache.charges.least_of_pods(pending.units, session.cache.node_snapshot))
         return charge
 
     def _would_do(self, pending: PendingGang, flavor: str) -> bool:

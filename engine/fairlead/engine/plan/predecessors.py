@@ -95,6 +95,8 @@ def _over_limit(session: Session, pending: PendingGang) -> bool:
             charge = {} if claim is None else session.cache.charges.of_allocated(claim, session.snapshot.inventory)
             for step in queue.path():
                 add(charges.setdefault(step, {}), charge)
+        for step in queue.path():
+            add(charges.setdefault(step, {}), session.cache.charges.pods.of_gang(gang))
 
     def view(queue: Queue, flavor: str) -> Amount:
         return charges.get(queue, {}).get(flavor, 0)

@@ -1,7 +1,7 @@
 """Running gangs in their queues: whose claims are whose, what each queue is charged for them, and until when they are protected.
 
 Kept in the scheduler cache from one decision to the next, and brought up to date by what changed: of gangs the snapshot says
-that (`RunningSequence`), or they are compared by identity; claims change by the inventory's log. So a decision beside thousands of running gangs costs what came and went since the last
+that (`RunningSequence`), or they are compared by identity; claims and pods change by the logs of their tables. So a decision beside thousands of running gangs costs what came and went since the last
 one. Where several gangs name one claim it counts for the first of them, and everything is counted anew for each decision.
 """
 
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.queues.charges import Charge, Charges, add
+from fairlead.engine.queues.pod_charges import pods_of
 from fairlead.engine.queues.tree import Queue, Tree
 from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningGang, RunningSequence
@@ -51,12 +52,13 @@ class _Held:
 
 
 class RunningGangs:
-    """The running gangs of one queue tree and one set of flavors. `update` before each decision."""
+    """The running gangs of one queue tree and one set of flavors. Before each decision `look`, and `charge` once the tree has begun it."""
 
     def __init__(self, inventory: Inventory, tree: Tree, charges: Charges) -> None:
         self._inventory = inventory
         self._tree = tree
         self._charges = charges
+        self._pods = charges.pods
         self.owner_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed hands
         self._clear()
 
@@ -77,13 +79,14 @@ class RunningGangs:
         self._shared = False  # several gangs name one claim
         self.protection = Protection()
         self._cursor = self._inventory.claim_changes.cursor
+        self._pod_holder: dict[str, int] = {}  # pod UID: its gang, where pods are charged
+        self._pod_cursor = self._pods.cursor
 
     def is_of(self, tree: Tree, charges: Charges) -> bool:
         return self._tree is tree and self._charges is charges
 
-    def update(self, running: Sequence[RunningGang]) -> None:
-        """These run now: charge them to the queues of the tree, which has begun a decision."""
-        self._look(running)
+    def charge(self) -> None:
+        """To the queues of the tree, which has begun a decision."""
         for queue, held in self._held.items():
             queue.charge(held.charge, held.devices)
             queue.running += held.priorities.total()
@@ -157,12 +160,18 @@ class RunningGangs:
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
-    def _look(self, running: Sequence[RunningGang]) -> None:
+    def look(self, running: Sequence[RunningGang]) -> None:
+        """These run now."""
         changed = None if self._shared else self._inventory.claim_changes.since(self._cursor)
+        pods = self._pods.changed_since(self._pod_cursor)
+        if pods is None:
+            changed = None
         if changed is None:
             self._clear()
-        self._cursor = self._inventory.claim_changes.cursor
-        stale = [self._counted[at].gang for at in {self._holder[uid] for uid in changed or () if uid in self._holder}]
+        self._cursor, self._pod_cursor = self._inventory.claim_changes.cursor, self._pods.cursor
+        touched = {self._holder[uid] for uid in changed or () if uid in self._holder}
+        touched |= {self._pod_holder[uid] for uid in pods or () if uid in self._pod_holder}
+        stale = [self._counted[at].gang for at in touched]
         if running is self._running and not stale:
             return
         for gang in stale:
@@ -209,6 +218,9 @@ class RunningGangs:
                 gpus += self._charges.gpus_of_allocated(claim, self._inventory)
             if self._charges.flavors:
                 charge = _sum(charge, self._charges.of_allocated(claim, self._inventory))
+        if self._pods:
+            self._pod_holder |= dict.fromkeys(pods_of(gang), id(gang))
+            charge = _sum(charge, self._pods.of_gang(gang))
         staying = sum(not member.leaving for member in gang.members)
         until: float | None = inf
         if gang.members:
@@ -230,6 +242,9 @@ class RunningGangs:
                 del self._holder[uid]
                 self.owners.pop(uid, None)
                 self.owner_changes.note(uid)
+        for uid in pods_of(counted.gang) if self._pods else ():
+            if self._pod_holder.get(uid) == identity:
+                del self._pod_holder[uid]
         self._add(counted, -1)
 
     def _add(self, counted: _Counted, times: int) -> None:

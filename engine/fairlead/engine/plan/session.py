@@ -56,10 +56,10 @@ class Memory:
         return self._cache
 
     def running(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> RunningGangs:
-        """Those of the snapshot, charged to the queues of the tree, which has begun a decision."""
+        """Those of the snapshot, yet to be charged to the queues of the tree."""
         if self._running is None or not self._running.is_of(tree, cache.charges):
             self._running = RunningGangs(snapshot.inventory, tree, cache.charges)
-        self._running.update(snapshot.running)
+        self._running.look(snapshot.running)
         return self._running
 
 
@@ -73,7 +73,9 @@ class Session:
         self.memory = memory
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
-        self.tree.begin({} if self.tree.implicit else self.cache.usable(), now)
+        self.running = memory.running(snapshot, self.cache, self.tree)
+        self.tree.begin({} if self.tree.implicit else self.cache.usable(self.running.allocated), now)
+        self.running.charge()
         self.turns_of_search = SearchTurns(snapshot, self.totals.devices)
         accounts = self.turns_of_search.accounts
         self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes, accounts)
@@ -82,7 +84,6 @@ class Session:
         )
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
-        self.running = memory.running(snapshot, self.cache, self.tree)
         self.pending = PendingGangs(
             snapshot, self.cache, self.tree, self.totals.devices, self.turns_of_search, memory.pending_kinds
         )

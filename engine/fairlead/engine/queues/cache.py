@@ -81,7 +81,7 @@ class Usable:
 
     def _open(self, name: str) -> bool:
         node = self._nodes.get(name)
-        return node is not None and node.ready and not node.unschedulable and node.notice is None
+        return node is not None and node.open
 
     def _devices_in_doubt(self, pool: Pool) -> dict[Device, bool]:
         """The devices that no gang can be given now, and whether they count: while a holder may keep them."""
@@ -133,7 +133,7 @@ class SchedulerCache:
         self.node_snapshot = NodeSnapshot(self.selectors)
         self.placer = Placer(self.node_snapshot, self._ledger(), self.shapes)
         self.domains = TopologyDomains(self.placer, inventory)
-        self.charges = Charges((), self.selectors)
+        self.charges = Charges((), self.selectors, nodes)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
         self.ever: dict[object, tuple[bool | None, int, int]] = {}  # of `plan.gang`, by gang signature: fits when empty
@@ -141,11 +141,11 @@ class SchedulerCache:
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._charged: tuple[tuple[FlavorSpec, ...], object] = ((), None)  # flavors, and the devices that nodes reach
-        self._totals: tuple[Charges, int, ClusterTotals] | None = None
+        self._totals: tuple[Charges, object, ClusterTotals] | None = None
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
         self._membership = -1
-        self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
+        self._tree: tuple[tuple[QueueSpec, ...], frozenset[str], Tree] | None = None
         self._evicting_taints: bool | None = None
 
     def serves(self, snapshot: Snapshot) -> bool:
@@ -180,7 +180,8 @@ class SchedulerCache:
     def _charge(self, flavors: tuple[FlavorSpec, ...]) -> None:
         """What gangs cost at least depends on the devices that nodes reach: on nodes that come and go, too."""
         nodes = self.node_snapshot
-        reach = (self.inventory.structure, nodes.roster, nodes.membership if nodes.has_network_attached else -1)
+        changes = nodes.has_network_attached or any(flavor.node_selector for flavor in flavors)
+        reach = (self.inventory.structure, nodes.roster, nodes.membership if changes else -1)
         charged = (flavors, reach if flavors else None)
         if charged != self._charged:
             self._charged = charged
@@ -211,19 +212,26 @@ class SchedulerCache:
         return dict.fromkeys([*by_devices, *by_pods])
 
     def tree(self, specs: tuple[QueueSpec, ...]) -> Tree:
-        """The tree of these queues; call its `begin`."""
-        if self._tree is None or self._tree[0] != specs:
-            self._tree = (specs, Tree(specs))
-        return self._tree[1]
+        """The tree of these queues, for the flavors of now; call its `begin`."""
+        resources = frozenset(flavor.name for flavor in self.charges.pods.flavors)
+        if self._tree is None or self._tree[:2] != (specs, resources):
+            self._tree = (specs, resources, Tree(specs, resources))
+        return self._tree[2]
 
     def totals(self) -> ClusterTotals:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
-        if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
+        pods = self.charges.pods
+        structure = (self.inventory.structure, self.nodes.structure if pods else -1)
+        if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != structure:
             charge, taken = self.charges.total(self.inventory.pools_unordered()) if self.charges.flavors else ({}, {})
             devices = sum(len(pool.devices) for pool in self.inventory.pools_unordered())
             idle = [flavor for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
             problems = [_selects_nothing(flavor, devices) for flavor in idle]
-            self._totals = (self.charges, self.inventory.structure, ClusterTotals(charge, taken, devices, problems))
+            if pods:
+                charge |= (of_pods := pods.total())
+                missing = [flavor for flavor in pods.flavors if len(self.nodes) and not of_pods[flavor.name]]
+                problems += [_no_node_has(flavor, len(self.nodes)) for flavor in missing]
+            self._totals = (self.charges, structure, ClusterTotals(charge, taken, devices, problems))
         return self._totals[2]
 
     @property
@@ -238,9 +246,9 @@ class SchedulerCache:
             )
         return self._evicting_taints
 
-    def usable(self) -> Charge:
-        """What of the totals can be given to a gang, or is in use: shares are parts of this."""
-        return self._usable.of(self.totals().charge, self.charges)
+    def usable(self, held: Mapping[str, Amount]) -> Charge:
+        """What of the totals can be given to a gang, or is in use: shares are parts of this. `held`: by gangs."""
+        return self._usable.of(self.totals().charge, self.charges) | self.charges.pods.usable(held)
 
     @property
     def empty(self) -> tuple[Placer, TopologyDomains]:
@@ -263,6 +271,17 @@ class SchedulerCache:
             placer = Placer(self.node_snapshot, ledger, self.shapes)
             self._others[name] = (placer, TopologyDomains(placer, self.inventory))
         return self._others[name]
+
+
+def _no_node_has(flavor: FlavorSpec, nodes: int) -> Problem:
+    labelled = " with the labels of spec.nodeSelector" if flavor.node_selector else ""
+    return Problem(
+        kind="Flavor",
+        name=flavor.name,
+        reason="SelectsNothing",
+        message=f"spec.resourceName: none of the {nodes} nodes{labelled} has {flavor.resource_name} in status.allocatable; compare it "
+        "with `kubectl describe nodes`",
+    )
 
 
 def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:

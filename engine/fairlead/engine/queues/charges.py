@@ -1,4 +1,4 @@
-"""What a queue is charged for a device: per flavor, in the flavor's measure.
+"""What a queue is charged for devices, and for pods (`pod_charges`): per flavor, in the flavor's measure.
 
 Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
 with the least that it could get, and where it takes back what its queue deserves with each kind that it could get. Admin access
@@ -9,21 +9,25 @@ Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 
-from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
+from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest, DeviceFilter
 from fairlead.engine.allocator.result import Pick
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.models import mig_share
+from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.inventory.pool import Pool
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.placement.model import NodeSnapshot, UnitPlacement
 from fairlead.engine.placement.shapes import PlacementUnit
+from fairlead.engine.queues.pod_charges import Flavors, PodCharges
 from fairlead.engine.types.allocation import AllocatedClaim
+from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.settings import FlavorSpec, Problem
 from fairlead.engine.types.values import Amount, amount, qualified
 
@@ -47,17 +51,26 @@ def chargeable(placed: Iterable[UnitPlacement]) -> Iterator[Pick]:
 class Charges:
     """The charges in the flavors of one decision; those of devices and allocated claims are remembered."""
 
-    def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
+    def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors, nodes: NodeTable | None = None) -> None:
+        """`nodes`: with the pods that run; None: those are not known, and not charged."""
         self.problems: list[Problem] = []
-        self.flavors: list[FlavorSpec] = []
+        self.flavors: list[FlavorSpec] = []  # of devices
+        self.pods = PodCharges(
+            sorted((each for each in flavors if each.measure == "Resource"), key=lambda each: each.name), nodes
+        )
         self._selectors = selectors
+        self._nodes = nodes
         self._devices: dict[Device, Charge] = {}
-        self._kinds: dict[DeviceFilter, list[Charge]] = {}  # what one device may cost, each once
+        # What one device may cost, each once: of any node, or of those whose pods these flavors count.
+        self._kinds: dict[tuple[DeviceFilter, Flavors | None], list[Charge]] = {}
+        self._places: dict[tuple[PodNeeds, tuple[CompiledClaim, ...]], list[Flavors]] = {}
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
         self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which version of the pool
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
+            if flavor.measure == "Resource":
+                continue
             problem = selectors.problem(flavor.device_selector)
             if problem is None:
                 self.flavors.append(flavor)
@@ -69,10 +82,22 @@ class Charges:
 
     def renewed(self, flavors: Sequence[FlavorSpec]) -> Charges:
         """The charges of these flavors and the devices that exist now; those of unchanged pools are kept."""
-        new = Charges(flavors, self._selectors)
+        new = Charges(flavors, self._selectors, self._nodes)
         if new.flavors == self.flavors:
             new._pools = self._pools
+        if new.pods.flavors == self.pods.flavors:
+            new.pods = self.pods
         return new
+
+    @property
+    def unavoidable(self) -> frozenset[str]:
+        """Those of which a gang costs the same wherever it is placed."""
+        return frozenset(flavor.name for flavor in self.pods.flavors) - self.pods.labelled
+
+    @property
+    def all_flavors(self) -> list[FlavorSpec]:
+        """In name order."""
+        return sorted([*self.flavors, *self.pods.flavors], key=lambda flavor: flavor.name)
 
     def total(self, pools: Iterable[Pool]) -> tuple[Charge, Charge]:
         """What all pools are in every flavor, and how many devices each flavor's selector takes."""
@@ -174,20 +199,55 @@ class Charges:
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
         total: Charge = {}
+        placed = list(placed)
         for pick in chargeable(placed):
             add(total, self.of_device(pick.device, pick.consumption))
+        if self.pods:
+            pods = Counter((needs, self.pods.at(each.node.info)) for each in placed for needs in each.unit.shape.needs)
+            add(total, self.pods.together(pods))
         return total
 
     def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
         """What the units cost at least, flavor by flavor: no allocation is cheaper in any flavor."""
         total: Charge = {}
-        if not self.flavors:
-            return total
-        for unit in units:
+        units = list(units)
+        for unit in units if self.flavors else ():
             for claim in unit.shape.claims:
                 for alternatives in claim.alternatives:
                     add(total, self.least_of(alternatives, node_snapshot))
+        add(total, self.least_of_pods(units, node_snapshot))
         return total
+
+    def least_of_pods(
+        self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot, at: Flavors | None = None
+    ) -> Charge:
+        """What their pods cost at least; `at`: those that may be on nodes of these flavors cost what they do there."""
+        total: Charge = {}
+        if not self.pods:
+            return total
+        for (needs, claims), count in Counter(pod for unit in units for pod in _pods(unit)).items():
+            places = self._places_of(needs, claims, node_snapshot)
+            among = [at] if at in places else places
+            add(total, self._cheapest([dict(self.pods.of(needs, each)) for each in among]), count)
+        return total
+
+    def _places_of(
+        self, needs: PodNeeds, claims: tuple[CompiledClaim, ...], node_snapshot: NodeSnapshot
+    ) -> list[Flavors]:
+        """Which flavors count pods on the nodes that may take such a pod, whatever runs there; each set of them once."""
+        if not self.pods.labelled:
+            return [self.pods.flavors]
+        known = self._places.get((needs, claims))
+        if known is None:
+            requests = [alternatives for claim in claims for alternatives in claim.alternatives]
+            found = {
+                self.pods.at(node.info): None
+                for node in node_snapshot.all
+                if node.info.kind_refuses(needs.constraints, fresh=False) is None
+                and all(any(node_snapshot.candidates(node, each).devices for each in found) for found in requests)
+            }
+            known = self._places[needs, claims] = sorted(found, key=_names)
+        return known
 
     def _least_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
         if request.admin:
@@ -231,8 +291,19 @@ class Charges:
         """What the units cost at least on devices of the same flavors, once for each such set of flavors.
 
         () where all devices that may serve them are of the same: then `least` says it. Example: 8 GPUs of any model, where
-        one flavor counts H100s and none counts L40Ss: the least is nothing, and on H100s it is 8.
+        one flavor counts H100s and none counts L40Ss: the least is nothing, and on H100s it is 8. Likewise of nodes whose pods
+        are of the same flavors.
         """
+        pods = {pod: None for unit in units for pod in _pods(unit)} if self.pods.labelled else {}
+        places = sorted({at: None for pod in pods for at in self._places_of(*pod, node_snapshot)}, key=_names)
+        if len(places) < 2:
+            return self._choices(units, node_snapshot, None)
+        return tuple(found for at in places for found in self._choices(units, node_snapshot, at))
+
+    def _choices(
+        self, units: Sequence[PlacementUnit], node_snapshot: NodeSnapshot, at: Flavors | None
+    ) -> tuple[Charge, ...]:
+        """On any nodes; or on those whose pods these flavors count, then also where all devices there are of the same."""
         requests = [
             request
             for unit in units
@@ -241,29 +312,34 @@ class Charges:
             for request in alternatives[:1]
             if request.count and not request.admin
         ]
-        among = {frozenset(kind) for request in set(requests) for kind in self._kinds_of(request, node_snapshot)}
-        if not self.flavors or len(among) < 2:
+        among = {frozenset(kind) for request in set(requests) for kind in self._kinds_of(request, node_snapshot, at)}
+        if (not self.flavors or len(among) < 2) and at is None:
             return ()
         found: list[Charge] = []
-        for flavors in sorted(among - {frozenset()}, key=sorted):
+        for flavors in sorted(among - {frozenset()}, key=sorted) or [frozenset[str]()]:
             total: Charge = {}
-            for request in requests:
-                kinds = self._kinds_of(request, node_snapshot)
+            for request in requests if self.flavors else ():
+                kinds = self._kinds_of(request, node_snapshot, at)
                 one = self._cheapest([kind for kind in kinds if kind.keys() == flavors] or kinds)
                 add(total, one, request.count)
+            add(total, self.least_of_pods(units, node_snapshot, at))
             found.append(total)
         return tuple(found)
 
-    def _kinds_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> list[Charge]:
-        known = self._kinds.get(request.filter)
+    def _kinds_of(
+        self, request: CompiledRequest, node_snapshot: NodeSnapshot, at: Flavors | None = None
+    ) -> list[Charge]:
+        known = self._kinds.get((request.filter, at))
         if known is None:
             devices: dict[Device, Consumption] = {}
             for node in node_snapshot.all:
+                if at is not None and self.pods.at(node.info) != at:
+                    continue
                 found = node_snapshot.candidates(node, request)
                 for device in found.devices:
                     devices[device] = found.consumption.get(device, ())
             different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
-            known = self._kinds[request.filter] = [dict(items) for items in different]
+            known = self._kinds[request.filter, at] = [dict(items) for items in different]
         return known
 
     def _least_of_all(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
@@ -295,6 +371,16 @@ class Charges:
                 if value:
                     charge[flavor.name] = value
         return charge
+
+
+def _pods(unit: PlacementUnit) -> Iterator[tuple[PodNeeds, tuple[CompiledClaim, ...]]]:
+    """Its pods; a claim that several share may be elsewhere than some of them."""
+    claims = unit.shape.claims if len(unit.shape.needs) == 1 else ()
+    return ((needs, claims) for needs in unit.shape.needs)
+
+
+def _names(flavors: Flavors) -> list[str]:
+    return [flavor.name for flavor in flavors]
 
 
 def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> Amount:

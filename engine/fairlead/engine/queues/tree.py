@@ -143,7 +143,8 @@ class Queue:
 class Tree:
     """The queues by name, the faults of their specs, and what the cluster has."""
 
-    def __init__(self, specs: Sequence[QueueSpec]) -> None:
+    def __init__(self, specs: Sequence[QueueSpec], resources: frozenset[str] = frozenset()) -> None:
+        """`resources`: the flavors of what pods request."""
         self.totals: Mapping[str, Amount] = {}  # what the cluster has of each flavor
         self.lendable: dict[tuple[Queue | None, str], Amount] = {}  # by parent and flavor, see `gangs.lendable`
         self.divided: dict[tuple[Queue | None, str], Any] = {}  # by parent and flavor, see fair_share
@@ -157,7 +158,9 @@ class Tree:
         self.any_idle = any(spec.idle is not None for spec in specs)
         self.any_hold = any(spec.hold is not None for spec in specs)
         self.budgeted = any(spec.budget is not None for spec in specs)
-        self.listed = frozenset(quota.flavor for spec in specs for quota in spec.quotas)
+        # All pods request cpu: where a queue only limits it, none deserves any, and all would be beyond what they deserve.
+        quotas = (quota for spec in specs for quota in spec.quotas)
+        self.listed = frozenset(quota.flavor for quota in quotas if quota.flavor not in resources or quota.deserved)
         self.lending_limited = any(quota.lending_limit is not None for spec in specs for quota in spec.quotas)
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]
         self._selectors: dict[str, labels.Selector] = {}
@@ -186,7 +189,8 @@ class Tree:
             add(queue.used, queue.releasing)
 
     def deciding(self, charge: Mapping[str, Amount]) -> Mapping[str, Amount]:
-        """The flavors by which queues are compared for this charge: those that some queue lists, where it has any of them.
+        """The flavors by which queues are compared for this charge: those that some queue lists (of what pods request: deserves),
+        where it has any of them.
 
         A flavor that no queue lists counts the same devices in another measure, for a price or a graph. Else it would make
         the queues' deserved of the others worth nothing, as no queue deserves anything of it.

@@ -184,6 +184,8 @@ class VictimCandidates:
         if claim is None:
             return None
         charge = self._charges.of_allocated(claim, self._inventory)
+        if self._charges.pods:
+            charge = {**charge, **self._charges.pods.of_pods([member.pod.uid])}
         suspended = gang.idle is not None and self._suspended(gang, queue)
         claims = {member.node: [claim]}
         return EvictionUnit(gang, queue, gang.members, claims, charge, claim.counted, whole=True, suspended=suspended)
@@ -241,6 +243,8 @@ class VictimCandidates:
                     charge = more
                 else:
                     add(charge, more)
+        if self._charges.pods:
+            charge = {**charge, **self._charges.pods.of_pods(member.pod.uid for member in members)}
         suspended = gang.idle is not None and self._suspended(gang, queue)
         return EvictionUnit(gang, queue, members, claims, charge, devices, whole=whole, suspended=suspended)
 

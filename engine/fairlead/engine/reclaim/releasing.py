@@ -86,6 +86,7 @@ class PipelinedCluster:
             charge: Charge = {}
             for claim in claims:
                 add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
+            add(charge, self.cache.charges.pods.of_pods(member.pod.uid for member in going))
             devices = sum(not item.admin for claim in claims for item in claim.devices)
             self.statement.do(queue.release, charge, devices)
             self.statement.do(self.statement.releasing, going, claims)

@@ -187,6 +187,7 @@ class RunningGang(Named, Fact, frozen=True, kw_only=True):
     checkpointed: float | None = None  # unix seconds: what all its members have done until then is saved
     restart_s: float | None = None  # from its admission until it runs, as earlier runs took; None: not known
     hold: Hold | None = None  # its own; that of its queue is the queue's
+    pods: tuple[str, ...] = ()  # UIDs of pods that hold what it is charged for, and are not among `members`
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

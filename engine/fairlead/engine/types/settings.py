@@ -123,13 +123,15 @@ class Autoscaling(Fact, frozen=True, kw_only=True):
 
 
 class FlavorSpec(Fact, frozen=True, kw_only=True):
-    """A kind of resource: which devices (CEL) and how much of it a device is."""
+    """A kind of resource: which devices (CEL) and how much of it a device is; or what the pods of gangs request (measure Resource)."""
 
     name: str = ""  # in a recording the key of its table says it
-    device_selector: str
-    measure: Literal["Devices", "Share", "Capacity"] = "Devices"
+    device_selector: str  # "" with measure Resource
+    measure: Literal["Devices", "Share", "Capacity", "Resource"] = "Devices"
     capacity_name: str | None = None  # with measure Capacity
     autoscaling: Autoscaling | None = None  # None: its nodes are those that there are
+    resource_name: str | None = None  # with measure Resource, and
+    node_selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes whose pods count; (): of all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

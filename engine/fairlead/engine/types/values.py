@@ -98,9 +98,17 @@ def text(value: Amount) -> str:
     return str(Quantity(value))
 
 
+BYTES_FROM = 2**20
+"""So much is counted of nothing but bytes."""
+_BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+
+
 def amount_text(value: Amount) -> str:
-    """For messages: at most four digits of a part."""
-    return str(value) if isinstance(value, int) else f"{float(value):.4g}"
+    """For messages: at most four digits of a part; bytes with a binary suffix."""
+    if abs(float(value)) < BYTES_FROM:
+        return str(value) if isinstance(value, int) else f"{float(value):.4g}"
+    power = min((int(abs(float(value))).bit_length() - 1) // 10, len(_BINARY))
+    return f"{float(value / Fraction(1024**power)):.4g}{_BINARY[power - 1]}"
 
 
 def qualified(name: str, driver: str) -> str:

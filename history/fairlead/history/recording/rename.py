@@ -336,14 +336,14 @@ _FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, str]]] = {
         "quota_charge": "charge", "predecessors": "id",
     },
     RunningMember: {"node": "place", "claims": "place", "guarded_by": "name"},
-    RunningGang: {**_NAMED, "uid": "place", "queue": "name", "claims": "place", "namespace_labels": "labels"},
+    RunningGang: {**_NAMED, "uid": "place", "queue": "name", "claims": "place", "namespace_labels": "labels", "pods": "place"},
     # settings
     Bound: {"source": "text"},
     PriorityBound: {"source": "text"},
     Hold: _HELD_BACK,
     FlavorQuota: {"flavor": "name"},
     QueueSpec: {"uid": "place", "parent": "name", "past_usage": "flavors"},
-    FlavorSpec: {"device_selector": "expression"},
+    FlavorSpec: {"device_selector": "expression", "resource_name": "key", "node_selector": "label"},
     Autoscaling: {"device_classes": "class", "node_selector": "label"},
     NodeTemplate: {"labels": "label", "allocatable": "amount"},
     NamespaceQuota: {**_NAMED, "resource": "quota"},
@@ -351,6 +351,6 @@ _FIELDS: Final[Mapping[type[msgspec.Struct], Mapping[str, str]]] = {
     form.Settings: {"searched": "place"},
 }  # fmt: skip
 _SORTED: Final = frozenset({
-    (PodNeeds, "node_selector"), (GangRequest, "predecessors"), (Autoscaling, "node_selector"), (NodeTemplate, "labels"),
+    (PodNeeds, "node_selector"), (GangRequest, "predecessors"), (FlavorSpec, "node_selector"), (Autoscaling, "node_selector"), (NodeTemplate, "labels"),
     (NodeTemplate, "allocatable"), (form.Settings, "searched"),
 })  # fmt: skip

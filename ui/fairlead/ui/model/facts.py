@@ -86,7 +86,7 @@ class Facts:
 class Past:
     """`missing`: why nothing is known of it, and what to do; "" where something is. `known_us`: the part of the window that the ledger knows.
 
-    Times are unix microseconds. `waits` are of gangs that were admitted within the window. `made`: what models make of it and keep,
+    Times are unix microseconds. `window_us`: of what was asked; None: the ledger knows nothing of it. `waits` are of gangs that were admitted within the window. `made`: what models make of it and keep,
     since one answer of the ledger serves many pages.
     """
 
@@ -94,6 +94,7 @@ class Past:
     waits: tuple[Wait, ...] = ()
     gaps: tuple[Gap, ...] = ()
     known_us: tuple[int, int] | None = None
+    window_us: tuple[int, int] | None = None
     missing: str = ""
     made: dict[Any, Any] = field(default_factory=dict, repr=False)
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 from fairlead.api.drivers import DRIVERS
 from fairlead.api.texts import natural
 from fairlead.controller.gangs.claims.allocations import allocated_node, results
+from fairlead.controller.gangs.held.placement import held_models
 from fairlead.history.ledger.entries import HELD
 from fairlead.history.ledger.entries import Stretch as Kept
 from fairlead.kube.device_usage import DeviceId, usage_of
@@ -26,10 +27,13 @@ State = Literal["used", "idle", "starting"]
 
 
 class Held(NamedTuple):
-    """`idle`: how many of the devices are; None: their drivers said of none how busy it is."""
+    """`idle`: how many of the devices are; None: their drivers said of none how busy it is. `models`: the devices by model, such as
+    `16 × NVIDIA H100 80GB HBM3`; () where devices are not read.
+    """
 
     devices: int
     idle: int | None
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +98,13 @@ def held(facts: Facts, gangs: Collection[str]) -> Mapping[str, Held]:
                 if said is not None and (said.percent is not None or said.idle_since is not None):
                     known += 1
                     idle += said.idle_since is not None
-        found[gang] = Held(devices, idle if known else None)
+        found[gang] = Held(devices, idle if known else None, _models(facts, [claim for claim, _ in claims]))
     return found
+
+
+def _models(facts: Facts, claims: Sequence[ResourceClaim]) -> tuple[str, ...]:
+    found = None if facts.hardware is None else held_models(claims, facts.hardware.inventory, "any")
+    return () if found is None else tuple(f"{count} × {model}" for model, count in found.held)
 
 
 def lives(facts: Facts, gang: str, kept: Sequence[Kept] = ()) -> Lives | None:

@@ -84,6 +84,12 @@ def forecast(status: Raw, *, now: float) -> str:
     return f"in {age(p50)}" + ("" if p90 is None else f" (p90 {age(p90)})")
 
 
+def evicts(each: Line, *, now: float) -> str:
+    """`evicting in 4m`, or "" where no eviction of it is set."""
+    at = timestamps.parsed(each.evicts_at)
+    return "" if at is None else f"evicting in {age(at - now)}" if at > now else "evicting"
+
+
 def _why(status: Raw) -> tuple[str, str]:
     """The type and message of an eviction in progress or just done, else "" and why the gang waits, or the hold on one that runs."""
     holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}

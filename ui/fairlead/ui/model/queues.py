@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fairlead.history.ledger.entries import Span
+from fairlead.history.ledger.entries import Span, Wait
 from fairlead.kube import quantity, timestamps
 from fairlead.kube.containment import computed, described
 from fairlead.kube.resources import Raw
@@ -238,11 +238,17 @@ def queue_history(facts: Facts, past: Past, raw: Raw, *, lasts_s: float) -> Queu
         begin, end = span.start_us / SECOND_US, until if span.goes_on else span.end_us / SECOND_US
         for held in (used, requested):
             bins.add(held.setdefault(span.flavor, bins.empty()), begin, end, float(span.amount))
-    for flavor, amount, begin, end in (*_waited(past, spans, names), *_waits(facts, raw, names)):
+    for flavor, amount, begin, end in (*_waited(past, spans, names), *_waits(facts, spans, raw, names)):
         bins.add(requested.setdefault(flavor, bins.empty()), begin, end, amount)
     begins = past.begins(since)
     shares = {share.flavor: share for share in seen.shares}
-    flavors = sorted(shares.keys() | (used.keys() | requested.keys()) - {""})
+    # Of what was held and is not in the ledger, such as cpu, nothing is known: no picture shows that as nothing used.
+    unknown = {
+        share.flavor
+        for share in seen.shares
+        if share.flavor not in used and not past.missing and (quantity.amount(share.used) or share.past_usage)
+    }
+    flavors = sorted((shares.keys() | used.keys() | requested.keys()) - {"", *unknown})
     return QueueHistory(
         line=seen,
         since=since,
@@ -285,16 +291,15 @@ def as_json(found: QueueHistory) -> dict[str, Any]:
 class _Bins:
     """Adds amounts over time to means of equal parts of a window."""
 
-    def __init__(self, since: float, until: float) -> None:
-        self._since, self._wide = since, (until - since) / POINTS
+    def __init__(self, since: float, until: float, points: int = POINTS) -> None:
+        self._since, self._points, self._wide = since, points, (until - since) / points
 
-    @staticmethod
-    def empty() -> list[float]:
-        return [0.0] * POINTS
+    def empty(self) -> list[float]:
+        return [0.0] * self._points
 
     def add(self, to: list[float], begin: float, end: float, amount: float) -> None:
         first = max(0.0, (begin - self._since) / self._wide)
-        last = min(float(POINTS), (end - self._since) / self._wide)
+        last = min(float(self._points), (end - self._since) / self._wide)
         place = int(first)
         while first < last:
             following = min(last, place + 1.0)
@@ -320,22 +325,34 @@ def _below(queues: Iterable[Raw], name: str) -> frozenset[str]:
 
 def _waited(past: Past, spans: Iterable[Span], names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:
     """Flavor, amount, and from when to when: of gangs that were admitted. One that was evicted keeps its age: it waits again from the end of
-    its earlier run on, and what it held until then is in what was used.
+    its earlier run on, and what it held until then is in what was used. What a span holds was asked for by the admission nearest to it alone:
+    one that was undone at once is followed by another.
     """
-    begun: dict[tuple[str, str], list[Span]] = {}
-    for span in spans:
-        begun.setdefault((span.namespace, span.gang), []).append(span)
-    late_us = int(LATE_S * SECOND_US)
+    begun = _by_gang(spans)
+    admitted: dict[tuple[str, str], list[Wait]] = {}
     for wait in past.waits:
-        own = begun.get((wait.namespace, wait.gang), ()) if wait.queue in names else ()
-        ended = (span.end_us for span in own if span.end_us <= wait.admitted_us and not span.goes_on)
-        since_us = max((wait.queued_us, *ended))
+        if wait.queue in names:
+            admitted.setdefault((wait.namespace, wait.gang), []).append(wait)
+    for gang, waits in admitted.items():
+        own = begun.get(gang, ())
         for span in own:
-            if abs(span.allocated_us - wait.admitted_us) <= late_us:
+            wait = min(waits, key=lambda each: (abs(span.allocated_us - each.admitted_us), each.admitted_us))
+            if abs(span.allocated_us - wait.admitted_us) <= LATE_S * SECOND_US:
+                ended = (each.end_us for each in own if each.end_us <= wait.admitted_us and not each.goes_on)
+                since_us = max((wait.queued_us, *ended))
                 yield span.flavor, float(span.amount), since_us / SECOND_US, wait.admitted_us / SECOND_US
 
 
-def _waits(facts: Facts, raw: Raw, names: frozenset[str]) -> Iterable[tuple[str, float, float, float]]:
+def _by_gang(spans: Iterable[Span]) -> dict[tuple[str, str], list[Span]]:
+    found: dict[tuple[str, str], list[Span]] = {}
+    for span in spans:
+        found.setdefault((span.namespace, span.gang), []).append(span)
+    return found
+
+
+def _waits(
+    facts: Facts, spans: Iterable[Span], raw: Raw, names: frozenset[str]
+) -> Iterable[tuple[str, float, float, float]]:
     """The same of gangs that wait now."""
     sizes: Mapping[str, int] = {
         f"{gang['metadata'].get('namespace', '')}/{gang['metadata']['name']}": int(
@@ -345,7 +362,50 @@ def _waits(facts: Facts, raw: Raw, names: frozenset[str]) -> Iterable[tuple[str,
     }
     own = [run for run in waiting(facts.gangs, at=facts.at) if run.queue in names]
     pods = sum(sizes[run.gang] for run in own)
+    held = {
+        f"{namespace}/{name}": max(span.end_us for span in of_gang) / SECOND_US
+        for (namespace, name), of_gang in _by_gang(spans).items()
+    }
     for use in (raw.get("status") or {}).get("usage") or ():
         left = quantity.amount(str(use.get("demand", 0))) - quantity.amount(str(use.get("allocated", 0)))
         for run in own if left > 0 else ():
-            yield str(use["flavor"]), left * sizes[run.gang] / pods, run.start, facts.at
+            since = max(run.start, held.get(run.gang, 0.0))
+            yield str(use["flavor"]), left * sizes[run.gang] / pods, since, facts.at
+
+
+DAY_S = WINDOWS["24h"]
+SPARK_POINTS = 48
+
+
+def day_of_use(queues: Iterable[Raw], past: Past) -> Mapping[tuple[str, str], tuple[float, ...]]:
+    """What each queue and those below it used of each flavor in the window of the past: means of `SPARK_POINTS` equal parts, in order of time.
+
+    Kept with the past: one answer of the ledger serves many pages. {} where the ledger knows nothing.
+    """
+    if past.window_us is None:
+        return {}
+    parents = {raw["metadata"]["name"]: (raw.get("spec") or {}).get("parent") for raw in queues}
+    key = ("day", frozenset(parents.items()))
+    found: Mapping[tuple[str, str], tuple[float, ...]] | None = past.made.get(key)
+    if found is None:
+        found = past.made[key] = _day_of_use(parents, past, *past.window_us)
+    return found
+
+
+def _day_of_use(
+    parents: Mapping[str, str | None], past: Past, since_us: int, until_us: int
+) -> Mapping[tuple[str, str], tuple[float, ...]]:
+    bins = _Bins(since_us / SECOND_US, until_us / SECOND_US, SPARK_POINTS)
+    own: dict[tuple[str, str], list[float]] = {}
+    for span in past.spans:
+        used = own.setdefault((span.queue, span.flavor), bins.empty())
+        bins.add(used, span.start_us / SECOND_US, span.end_us / SECOND_US, float(span.amount))
+    sums: dict[tuple[str, str], list[float]] = {}
+    for (queue, flavor), used in own.items():
+        above, seen = queue, set[str]()
+        while above and above not in seen:
+            seen.add(above)
+            total = sums.setdefault((above, flavor), bins.empty())
+            total[:] = [a + b for a, b in zip(total, used, strict=True)]
+            above = parents.get(above) or ""
+    return {key: tuple(used) for key, used in sums.items()}

@@ -1,4 +1,4 @@
-// What pages do better with scripts: times in the reader's own zone with how far away they are, and a button that copies a command.
+// What pages do better with scripts: times in the reader's own zone with how far away they are, a button that copies a command, and the key / for the search.
 (() => {
   const units = [["d", 86400], ["h", 3600], ["m", 60]];
   const age = seconds => {
@@ -30,6 +30,12 @@
       code.after(button);
     }
   };
+  addEventListener("keydown", event => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+    const field = document.querySelector("input[name=q]");
+    event.preventDefault();
+    if (field) field.focus(); else location.href = "/search";
+  });
   const all = () => { tell(); offer(); };
   all();
   setInterval(tell, 1000);

@@ -184,7 +184,7 @@ ROOM = 1.1  # so that the longest bar does not end at the edge
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Lengths and places on a scale of 0 to `WIDTH`, the same for the queues of one parent. `limit` None: none, or beyond the scale."""
+    """Lengths and places on a scale of 0 to `WIDTH`, the same for all queues. `limit` None: none, or beyond the scale."""
 
     own: float  # used, up to what it deserves
     borrowed: float  # used beyond that
@@ -197,18 +197,54 @@ class Bar:
 
 
 def bars(lines: Sequence[Line]) -> Mapping[tuple[str, str], Bar]:
-    """The bars by queue and flavor. Queues of one parent have one scale."""
-    scales: dict[tuple[str | None, str], float] = {}
+    """The bars by queue and flavor. All queues have one scale for a flavor."""
+    scales: dict[str, float] = {}
     for line in lines:
         for share in line.shares:
             most = max(amount(text) for text in (share.used, share.demand, share.fair_share, share.deserved))
-            key = (line.parent, share.flavor)
-            scales[key] = max(scales.get(key, 0.0), most)
+            scales[share.flavor] = max(scales.get(share.flavor, 0.0), most)
     return {
-        (line.name, share.flavor): _bar(share, scales[line.parent, share.flavor] * ROOM or 1.0)
+        (line.name, share.flavor): _bar(share, scales[share.flavor] * ROOM or 1.0)
         for line in lines
         for share in line.shares
     }
+
+
+SPARK_HEIGHT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """The use of a day: the path of its outline in a box of `SPARK_POINTS` by `SPARK_HEIGHT`, where in it the deserved amount is, and what it says."""
+
+    path: str
+    deserved: float
+    label: str
+
+
+def sparks(lines: Sequence[Line], used: Mapping[tuple[str, str], Sequence[float]]) -> Mapping[tuple[str, str], Spark]:
+    """By queue and flavor, of those that the ledger knows."""
+    return {
+        (line.name, share.flavor): _spark(used[line.name, share.flavor], amount(share.deserved))
+        for line in lines
+        for share in line.shares
+        if (line.name, share.flavor) in used
+    }
+
+
+def _spark(used: Sequence[float], deserved: float) -> Spark:
+    scale = SPARK_HEIGHT / (max(*used, deserved) * ROOM or 1.0)
+    heights = [f"{SPARK_HEIGHT - scale * each:.1f}".removesuffix(".0") for each in used]
+    steps = [
+        f"V{height}H{at + 1}"
+        for at, height in enumerate(heights)
+        if at + 1 == len(heights) or heights[at + 1] != height
+    ]
+    return Spark(
+        path=f"M0 {SPARK_HEIGHT}{''.join(steps)}V{SPARK_HEIGHT}Z",
+        deserved=round(SPARK_HEIGHT - scale * deserved, 1),
+        label=f"the last day: {sum(used) / len(used):.3g} used on average, {max(used):.3g} at most; deserved {deserved:g}",
+    )
 
 
 def _bar(share: Share, scale: float) -> Bar:

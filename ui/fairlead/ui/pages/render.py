@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 from urllib.parse import quote, urlencode
 
@@ -29,12 +30,13 @@ from fairlead.ui.model.explanations import Explanation
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang import GangView, Moment, Spread
 from fairlead.ui.model.gang_devices import Lives
-from fairlead.ui.model.gang_list import SORTS, GangList
-from fairlead.ui.model.gangs import PHASES, age
+from fairlead.ui.model.gang_list import ORDERS, GangList
+from fairlead.ui.model.gangs import PHASES, age, evicts
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
+from fairlead.ui.model.queues import SPARK_POINTS, QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
-from fairlead.ui.model.queues import QueueHistory
 from fairlead.ui.model.scope import Scope
+from fairlead.ui.model.search import Found, Kind
 from fairlead.ui.model.time_chart import BYS, WINDOWS, ZOOMS, TimeChart
 from fairlead.ui.pages import gantt
 from fairlead.ui.pages.areas import areas
@@ -45,10 +47,12 @@ from fairlead.ui.pages.pictures import (
     LARGE,
     MANY,
     SMALL,
+    SPARK_HEIGHT,
     bars,
     hold_text,
     node_map,
     pictures,
+    sparks,
     ticks,
 )
 from fairlead.ui.what_if import written
@@ -105,6 +109,10 @@ def gangs_link(**choice: str) -> str:
 def node_link(node: str) -> str:
     """The address of a node's devices, below the map."""
     return f"/map?{urlencode({'node': node})}#node"
+
+
+def link_of(kind: Kind, name: str) -> str:
+    return {"gang": gang_link, "queue": queue_link, "node": node_link}[kind](name)
 
 
 def moment(at: float) -> Markup:
@@ -195,7 +203,7 @@ def _environment() -> Environment:
         "STATES": STATES,
         "MEANING": MEANING,
         "PHASES": PHASES,
-        "SORTS": SORTS,
+        "ORDERS": ORDERS,
         "style_hash": _hash("style.css"),
         "page_hash": _hash("page.js"),
         "name_of": name_of,
@@ -319,12 +327,32 @@ def _missing(facts: Facts, *kinds: str) -> list[str]:
     return [facts.refused[kind] for kind in kinds if kind in facts.refused]
 
 
-def queues(facts: Facts, lines: Sequence[QueueLine]) -> str:
-    return _page("queues.html", facts, lines=lines, bars=bars(lines))
+def queues(
+    facts: Facts, lines: Sequence[QueueLine], used: Mapping[tuple[str, str], Sequence[float]] = MappingProxyType({})
+) -> str:
+    """`used`: of a day, by queue and flavor, as of `queues.day_of_use`."""
+    return _page(
+        "queues.html",
+        facts,
+        lines=lines,
+        bars=bars(lines),
+        sparks=sparks(lines, used),
+        SPARK_POINTS=SPARK_POINTS,
+        SPARK_HEIGHT=SPARK_HEIGHT,
+    )
 
 
 def gangs(facts: Facts, found: GangList) -> str:
-    return _page("gangs.html", facts, found=found, choice=found.choice, missing=_missing(facts, "gangs", "pods"))
+    missing = _missing(facts, "gangs", "pods")
+    return _page(
+        "gangs.html", facts, found=found, choice=found.choice, missing=missing, evicts=partial(evicts, now=facts.at)
+    )
+
+
+def search(facts: Facts, found: Found) -> str:
+    return _page(
+        "search.html", facts, found=found, link_of=link_of, missing=_missing(facts, "gangs", "pods", "queues", "nodes")
+    )
 
 
 def gang(
@@ -423,7 +451,14 @@ def what_if(
     )
 
 
-def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window: str) -> str:
+def queue(
+    facts: Facts,
+    explanation: Explanation,
+    history: QueueHistory,
+    window: str,
+    known: Container[tuple[str, str]] = (),
+) -> str:
+    """`known`: namespace and name of the gangs that have a page."""
     return _page(
         "queue.html",
         facts,
@@ -432,6 +467,7 @@ def queue(facts: Facts, explanation: Explanation, history: QueueHistory, window:
         history=history,
         pictures=pictures(history),
         ticks=ticks(history),
+        linked=partial(linked, known=known, at=facts.at),
         chosen=window,
         WINDOWS=WINDOWS,
     )

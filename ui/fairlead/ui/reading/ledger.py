@@ -197,6 +197,7 @@ class Ledger:
                 waits=tuple(reader.waits(since_us, until_us)),
                 gaps=tuple(reader.gaps(since_us, until_us)),
                 known_us=known,
+                window_us=(since_us, until_us),
                 missing=missing,
             )
 

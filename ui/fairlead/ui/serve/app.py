@@ -121,6 +121,7 @@ def application(
     app.on_shutdown.append(hub.close)
     for path in ("/", "/map", "/queues", "/queues/{name}", "/gangs", "/gangs/{namespace}/{name}", "/time"):
         app.router.add_get(path, _page(views, hub, viewers))
+    app.router.add_get("/search", _search(views, viewers))
     app.router.add_get(
         "/live", _stream(hub, viewers, headers_for(private=viewers.private, hosts=hosts)), allow_head=False
     )
@@ -159,6 +160,18 @@ def _page(views: Views, hub: Hub, viewers: Viewers) -> Handler:
             return respond(request, await views.shown(await views.facts(), address, viewer.scope, json=True), json=True)
         shown, stream = await hub.page(address, viewer.scope)
         return respond(request, shown, json=False, stream=stream)
+
+    return handler
+
+
+def _search(views: Views, viewers: Viewers) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        json = asks_json(request)
+        viewer = await _viewer(request, viewers)
+        found = views.search(await views.facts(), request.query.get("q", ""), viewer.scope, json=json)
+        if isinstance(found, str):
+            return web.Response(status=303, headers={"Location": found, "Cache-Control": "no-store"})
+        return respond(request, found, json=json)
 
     return handler
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 from fairlead.history.cost.bill import Bill
@@ -16,6 +17,7 @@ from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
 from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
 from fairlead.ui.model import overview as overviews
+from fairlead.ui.model import search as searches
 from fairlead.ui.model.day import Day
 from fairlead.ui.model.explanations import queue_explanation
 from fairlead.ui.model.facts import Facts, Past
@@ -76,14 +78,19 @@ def map_(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | Non
     return Shown(200, render.map_(facts, view, node=query.get("node", ""), items=kept.items))
 
 
-def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool) -> Shown:
+def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool, past: Past | None = None) -> Shown:
+    """`past`: of the last day."""
     if "queues" in facts.refused:
         return _unread(facts, "Queues", json=json)
     lines = queues.tree(facts.queues)
-    return Shown(200, as_json([asdict(each) for each in lines]) if json else render.queues(facts, lines))
+    if json:
+        return Shown(200, as_json([asdict(each) for each in lines]))
+    return Shown(200, render.queues(facts, lines, queues.day_of_use(facts.queues, past or Past())))
 
 
-def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool) -> Shown:
+def one_queue(
+    facts: Facts, everything: Facts, past: Past, name: str, window: str, *, json: bool, kept: Kept | None = None
+) -> Shown:
     """`everything`: what waits in it counts whoever looks, as in its status."""
     raw = _queue(facts, name)
     if raw is None:
@@ -94,7 +101,8 @@ def one_queue(facts: Facts, everything: Facts, past: Past, name: str, window: st
     if json:
         return Shown(200, as_json(asdict(explanation)))
     found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, render.queue(facts, explanation, found, window))
+    known = (kept or Kept.new()).lines.of(facts).made_of
+    return Shown(200, render.queue(facts, explanation, found, window, known))
 
 
 def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, window: str) -> Shown:
@@ -126,8 +134,17 @@ def gangs(facts: Facts, query: Mapping[str, str], *, json: bool, kept: Kept | No
         return trouble(what, 400, json=json, facts=facts)
     if _without_gangs(facts):
         return _unread(facts, "Gangs", json=json)
-    found = gang_list.gang_list((kept or Kept.new()).lines.of(facts), choice, now=facts.at)
+    lines = (kept or Kept.new()).lines.of(facts)
+    found = gang_list.gang_list(lines, choice, now=facts.at, held=partial(gang_devices.held, facts))
     return Shown(200, as_json([asdict(each) for each in found.all_fresh()]) if json else render.gangs(facts, found))
+
+
+def search(facts: Facts, text: str, *, json: bool, kept: Kept | None = None) -> Shown | str:
+    """Or the address of the one thing that is meant."""
+    found = searches.search(facts, (kept or Kept.new()).lines.of(facts).made_of, text)
+    if json:
+        return Shown(200, as_json(asdict(found)))
+    return Shown(200, render.search(facts, found)) if found.only is None else render.link_of(*found.only)
 
 
 def time(facts: Facts, past: Past, choice: time_chart.Choice, *, json: bool, scope: Scope = EVERYTHING) -> Shown:

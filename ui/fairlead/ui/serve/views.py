@@ -113,9 +113,10 @@ class Views:
             case ("map",):
                 return pages.map_(facts, address.choice, json=json, kept=kept)
             case ("queues",):
-                return pages.queue_tree(facts, address.choice, json=json)
+                past = None if json else await self._ledger.past(queues.DAY_S)
+                return pages.queue_tree(facts, address.choice, json=json, past=past)
             case ("queues", name):
-                return await self._of_queue(facts, everything, name, address, json=json)
+                return await self._of_queue(facts, everything, name, address, json=json, kept=kept)
             case ("gangs",):
                 return pages.gangs(facts, address.choice, json=json, kept=kept)
             case ("gangs", namespace, name):
@@ -124,6 +125,12 @@ class Views:
                 return await self._of_time(facts, scope, address, json=json)
             case _:
                 return pages.overview(facts, day=await self._ledger.day(), scope=scope, json=json, kept=kept)
+
+    def search(self, everything: Facts | NotReadError, text: str, scope: Scope, *, json: bool) -> Shown | str:
+        """Or the address of the one thing that is meant."""
+        if isinstance(everything, NotReadError):
+            return pages.away(str(everything), json=json)
+        return pages.search(self._scoped.of(everything, scope), text, json=json, kept=self._kept_for(scope))
 
     async def _of_time(self, facts: Facts, scope: Scope, address: Address, *, json: bool) -> Shown:
         try:
@@ -134,13 +141,15 @@ class Views:
         past = await self._ledger.past(choice.lasts_s, choice.until)
         return pages.time(facts, past, choice, json=json, scope=scope)
 
-    async def _of_queue(self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool) -> Shown:
+    async def _of_queue(
+        self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool, kept: Kept
+    ) -> Shown:
         try:
             window = queues.window_of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/queues", json=json)
         past = await self._ledger.past(WINDOWS[window])
-        return pages.one_queue(facts, everything, past, name, window, json=json)
+        return pages.one_queue(facts, everything, past, name, window, json=json, kept=kept)
 
     async def _of_gang(self, everything: Facts, scope: Scope, namespace: str, name: str, *, json: bool) -> Shown:
         facts, kept = self._scoped.of(everything, scope), self._kept_for(scope)

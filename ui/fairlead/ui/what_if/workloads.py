@@ -81,7 +81,7 @@ def _grouped(results: list[Result], priorities: Priorities) -> dict[tuple[str, s
             pod = nulls.convert(result.object, core.Pod)
         except msgspec.ValidationError as error:
             raise ChangeError(f"-f: {result.review.subject}: its pods cannot be read: {error}") from None
-        if not pod.spec.resource_claims:
+        if not pod.spec.resource_claims and result.gang is None:
             continue
         try:
             intent = read_intent(pod.metadata.annotations, pod.metadata.labels, lenient=True)
@@ -162,6 +162,7 @@ def _gang(
                 )
             )
     first = pods[0]
+    members.sort(key=lambda member: bool(member.claims))  # the controller places those without devices first
     size = next((each.intent.size for each in pods if each.intent.size), None) or len(members)
     if len(members) < size:
         raise ChangeError(f"-f: gang {namespace}/{name}: {len(members)} pods are fewer than its size {size}")

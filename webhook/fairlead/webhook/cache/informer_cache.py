@@ -12,8 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from fairlead.api import legacy
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
@@ -24,7 +22,6 @@ from fairlead.kube import errors, labels, resources
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
-from fairlead.kube.nulls import Decoder
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.kube.resources import Resource, raw
 from fairlead.webhook.cache import trimmed
@@ -155,9 +152,6 @@ class InformerCache:
             for spec in specs
             for _, request in device_requests(spec)
         }
-        may_remove_gate = wanted.gate_permission and (
-            review.username in self._controllers or lookup.may_remove_gate(review)
-        )
         with_models = bool(review.namespace) or review.group_resource == "flavors.fairlead.dev"
         return Facts(
             drivers=self._drivers,
@@ -165,7 +159,6 @@ class InformerCache:
             controllers=self._controllers,
             records_users=True,
             traces_ratio=self._traces_ratio,
-            may_remove_gate=may_remove_gate,
             classes=_with_lookups(
                 class_names, self._device_classes, resources.DEVICE_CLASSES, lambda found: found, lookup
             ),
@@ -268,20 +261,8 @@ def _into(cached: dict[str, T], convert: Callable[[Any], T]) -> Callable[[Change
     return handler
 
 
-SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LookupKey = tuple[str, str, str]
 """Resource, namespace and name."""
-
-
-class _AccessStatus(msgspec.Struct, frozen=True):
-    allowed: bool = False
-
-
-class _AccessReview(msgspec.Struct, frozen=True):
-    status: _AccessStatus = _AccessStatus()
-
-
-_answers = Decoder(_AccessReview)
 
 
 class LookupNeededError(Exception):
@@ -308,10 +289,6 @@ class LiveLookup:
         key = (resource.plural, namespace or "", name)
         return self._result(key, lambda: _or_none(self._client.get(resource, name, namespace)))
 
-    def may_remove_gate(self, review: Review) -> bool:
-        """Whether RBAC lets the user write allocations: a user who may allocate devices to a pod may also release it."""
-        return bool(self._result(("subjectaccessreviews", "", review.username), lambda: self._allowed(review)))
-
     def serves(self, api_group: str) -> bool:
         """Whether the cluster serves an API group. A group whose lookup fails counts as served: the object is left alone."""
         return bool(self._result(("apis", "", api_group), lambda: self._served(api_group)))
@@ -329,29 +306,6 @@ class LiveLookup:
         except errors.ApiError as error:
             log.warning("whether API group %s is served cannot be looked up: %s", api_group, error)
         return True
-
-    async def _allowed(self, review: Review) -> bool:
-        attributes = {
-            "group": "resource.k8s.io",
-            "resource": "resourceclaims",
-            "subresource": "binding",
-            "verb": "update",
-        }
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": review.username,
-                "groups": sorted(review.groups),
-                "resourceAttributes": attributes,
-            },
-        }
-        try:
-            answer = _answers.decode(await self._client.request("POST", SAR_PATH, body=body))
-        except (errors.ApiError, msgspec.MsgspecError) as error:
-            log.warning("whether %s may remove gates cannot be looked up: %s", review.username, error)
-            return False
-        return answer.status.allowed
 
 
 async def _or_none(read: Awaitable[Any]) -> Any:

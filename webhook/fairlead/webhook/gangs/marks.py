@@ -1,9 +1,8 @@
 """What only Fairlead itself writes on pods and pod templates: its marks, whose a workload is, the trace of its gang.
 
 By the marks pods are evicted, devices held for others, and claims made. A user who wrote them would decide about all of that, so they are
-taken off new pods, refused in pod templates, and fixed on every stored pod, managed or not: a pod that asks for nothing yet may hold a claim
-later. Which they are the table of trust says. Writes of a pod's status and bindings do not come here: the policy `fairlead-controller-pods`
-judges them.
+taken off new pods, refused in pod templates, and fixed on every stored pod, managed or not, for a pod that asks for nothing yet may hold a
+claim later. Which they are the table of trust says. Updates, statuses and bindings of pods do not come here: policies judge them.
 
 The user who created a workload is written when an object is created, over what it says itself, and changed by our own accounts only
 afterwards; where another user changes what a template runs, it is that user's from then on. A pod that a controller makes of a Job's template
@@ -56,22 +55,6 @@ def strip(patch: PatchBuilder) -> tuple[str, ...]:
     for key in found:
         patch.remove(("metadata", "annotations", key))
     return tuple(f"metadata.annotations[{key}]: only the controller writes this; it was taken off" for key in found)
-
-
-def marks_changed(before: Json, after: Json, *, by_controller: bool) -> Iterator[str]:
-    """Faults of two versions of a stored pod's metadata. No account may change the sources of claims. Raises MalformedError."""
-    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    labels = [strings_at(one, "labels", "metadata").get(names.REVIEWED) for one in (before, after)]
-    if labels[0] != labels[1]:
-        yield f"metadata.labels[{names.REVIEWED}]: is written once, when the webhook admits the pod; leave it as it is"
-    if old.get(names.CLAIM_SOURCES) != new.get(names.CLAIM_SOURCES):
-        cure = "leave it as it is, or delete the pod and create it again"
-        yield f"metadata.annotations[{names.CLAIM_SOURCES}]: is written once, when the webhook admits the pod; {cure}"
-    if not by_controller:
-        yield from user_changed(before, after)
-    for key in () if by_controller else CONTROLLER_ANNOTATIONS:
-        if old.get(key) != new.get(key):
-            yield f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"
 
 
 _ACCOUNT = "system:serviceaccount:"

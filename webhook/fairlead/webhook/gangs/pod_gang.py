@@ -7,17 +7,16 @@ controller compares the annotations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
 
-from fairlead.api import foreign, names, owners
+from fairlead.api import names, owners
 from fairlead.api.align import by_subgroup
 from fairlead.api.derived import JOB, workload_of
-from fairlead.api.intent import KEYS, RUNNING_KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
-from fairlead.api.intent import running_faults as intent_running_faults
-from fairlead.webhook.objects.fields import Json, map_at, strings_at
+from fairlead.api.intent import Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.webhook.objects.fields import Json, map_at
 from fairlead.webhook.objects.pods import (
     annotations_and_labels,
     controller_of,
@@ -61,8 +60,8 @@ def _intent_source(pod: Json) -> IntentSource:
     return *annotations_and_labels(map_at(pod, "metadata")), native_pod_group(map_at(pod, "spec"))
 
 
-def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
-    """The gang of a managed pod. Raises MalformedError.
+def resolve(pod: Json, *, namespace: str, name: str, facts: Facts, without_devices: bool = False) -> PodGang:
+    """The gang of a managed pod, or of a member without devices. Raises MalformedError.
 
     Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job. Pods of
     one workload may disagree: the template changed, and the newest count.
@@ -76,12 +75,12 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return PodGang(intent=intent, faults=(_no_gang(intent.size),))
-        alone = {names.SUBGROUP_TOPOLOGY: intent.subgroup_topology, names.ALIGN: intent.align}
-        warnings += tuple(
-            f"metadata.annotations[{key}]: has no effect on a pod that is in no gang; name it in {names.GANG}"
-            for key, said in alone.items()
-            if said is not None
-        )
+        alone = {
+            names.SUBGROUP_TOPOLOGY: intent.subgroup_topology,
+            names.ALIGN: intent.align,
+            names.MEMBERS: intent.members,
+        }
+        warnings += tuple(no_gang_for(key) for key, said in alone.items() if said is not None)
         return PodGang(intent=intent, warnings=warnings)
     group = leader_worker_group(metadata)
     gang = group if group is not None and intent.system is None else intent.gang
@@ -103,81 +102,11 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     made_by = None if owner is None else (str(owner.get("kind")), str(owner.get("name")))
     workload = workload_of(*source[:2], made_by)
     others = tuple(member for member in members if workload is None or member.workload != workload)
-    faults = (*_disagreements(resolved, others, (namespace, gang)), *in_no_subgroup(pod, resolved))
+    faults = (
+        *_disagreements(resolved, others, (namespace, gang)),
+        *in_no_subgroup(pod, resolved, without_devices=without_devices),
+    )
     return PodGang(intent=resolved, faults=faults, warnings=warnings)
-
-
-def changed(before: Json, after: Json) -> tuple[str, ...]:
-    """Our annotations, and the labels of queue and subgroup, that differ between two versions of an object's metadata."""
-    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    fixed = (*KEYS, names.SIZE_FROM)
-    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in fixed if old.get(key) != new.get(key)]
-    old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
-    kept = (names.QUEUE, names.SUBGROUP)
-    found += [f"metadata.labels[{key}]: {_change(old, new, key)}" for key in kept if old.get(key) != new.get(key)]
-    return tuple(found)
-
-
-def running_faults(before: Json, after: Json) -> tuple[str, ...]:
-    """What is wrong with annotations that a workload writes on its running pods, where they changed."""
-    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
-    changed_now = {key: new[key] for key in RUNNING_KEYS if key in new and new[key] != old.get(key)}
-    return intent_running_faults(changed_now) if changed_now else ()
-
-
-def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
-    """Other systems' annotations and labels that differ between two versions of a pod.
-
-    A value that was set cannot change. One that was not set may be added, as Volcano's controller does after a pod is created,
-    unless that changes the pod's gang, size or queue.
-    """
-    old, new = _intent_source(before), _intent_source(after)
-    found: list[str] = []
-    added: list[foreign.MetadataKey] = []
-    for word in foreign.METADATA_KEYS:
-        was, now = word.value(*old[:2]), word.value(*new[:2])
-        if was is not None and was != now:
-            found.append(f"{word.path}: {_cannot(now)}, {_stays(was)}")
-        elif was is None and now is not None:
-            added.append(word)
-    if added and not found:
-        found += _intent_changes(added, old, new)
-    return tuple(found)
-
-
-def _intent_changes(added: list[foreign.MetadataKey], old: IntentSource, new: IntentSource) -> Iterator[str]:
-    try:
-        before = read_intent(*old)
-    except IntentError:
-        return  # such a pod is never placed
-    try:
-        after = read_intent(*new)
-    except IntentError as error:
-        yield from error.faults
-        return
-    for what, was, now in (
-        ("gang", before.gang, after.gang),
-        ("gang size", before.size, after.size),
-        ("queue", before.queue, after.queue),
-        ("topology", before.topology, after.topology),
-        ("subgroup size", before.subgroup_size, after.subgroup_size),
-    ):
-        if was is not None and was != now:
-            where = " and ".join(word.path for word in added)
-            yield f"{where}: cannot be added: the pod's {what} would become {now!r}, {_stays(was)}"
-
-
-def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
-    return f"{_cannot(new.get(key))}, {_stays(old.get(key))}"
-
-
-def _cannot(new: str | None) -> str:
-    return "cannot be removed" if new is None else f"cannot become {new!r}"
-
-
-def _stays(old: object) -> str:
-    said = "is not there" if old is None else f"is {old!r}"
-    return f"it {said} since the pod was admitted; delete the pod and create it again"
 
 
 _ALIKE = {
@@ -206,10 +135,14 @@ def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -
     return tuple(faults)
 
 
-def in_no_subgroup(pod: Json, intent: Intent) -> Iterator[str]:
-    """Where each subgroup has a topology or devices of its own, a pod that is in none would wait forever."""
+def in_no_subgroup(pod: Json, intent: Intent, *, without_devices: bool) -> Iterator[str]:
+    """Where each subgroup has a topology or devices of its own, a pod with devices that is in none would wait forever."""
     key = names.SUBGROUP_TOPOLOGY if intent.subgroup_topology is not None else names.ALIGN
-    if intent.subgroup is not None or not (intent.subgroup_topology is not None or by_subgroup(intent.align)):
+    if (
+        intent.subgroup is not None
+        or without_devices
+        or not (intent.subgroup_topology is not None or by_subgroup(intent.align))
+    ):
         return
     annotations, labels = annotations_and_labels(map_at(pod, "metadata"))
     if names.LWS_NAME in labels:
@@ -236,6 +169,11 @@ def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
     if facts.namespace_labels.get(names.QUEUE_SYSTEM, owners.FAIRLEAD) != owners.FAIRLEAD:
         return []
     return [f"{path}: Fairlead has no Queue {intent.queue!r}, so the queue of the namespace counts. Known: {known}"]
+
+
+def no_gang_for(key: str) -> str:
+    """The warning of an annotation that only members of a gang may have."""
+    return f"metadata.annotations[{key}]: has no effect on a pod that is in no gang; name it in {names.GANG}"
 
 
 def _no_gang(size: int) -> str:

@@ -1,6 +1,7 @@
 """The gangs of a workload's pods: which templates form one gang, its name and its size, written into the templates.
 
-- Templates that name the same gang are one gang; its size is the number of their pods that run at once and ask for devices.
+- Templates that name the same gang are one gang; its size is the number of their pods that run at once and ask for devices, or are members without
+  (`policy.members`).
 - A size that is counted here says so beside it (`api.derived`): it is counted again when the object changes, and the controller
   follows the object where the template cannot change.
 - A size without a gang name makes the object a gang of the object's name. A Job with neither is no gang; a kind that is a gang by
@@ -36,11 +37,12 @@ GENERATED_CHARS_MAX = 58
 
 @dataclass(frozen=True, kw_only=True)
 class MemberTemplate:
-    """A pod template whose pods ask for managed devices."""
+    """A pod template whose pods are gated: they ask for managed devices, or are members `without_devices`."""
 
     template: PodTemplate
     intent: Intent
     in_kueue_queue: bool
+    without_devices: bool = False
 
     @property
     def where(self) -> str:
@@ -90,7 +92,8 @@ def _faults_of_pods(review: Review, patch: PatchBuilder, members: list[MemberTem
         metadata = indexed(member.template, patch.patched, kind=review.kind, owner=review.name)
         pod = {"metadata": metadata}
         try:
-            faults = tuple(pod_gang.in_no_subgroup(pod, pod_gang.intent_of(pod)))
+            intent = pod_gang.intent_of(pod)
+            faults = tuple(pod_gang.in_no_subgroup(pod, intent, without_devices=member.without_devices))
         except IntentError as error:  # of what the object gave its template, such as a name that no gang can have
             faults = error.faults
         for fault in faults:

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from fairlead.api.drivers import unknown_driver
 from fairlead.api.flavor import Flavor
+from fairlead.api.legacy import is_legacy
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
+from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors, without_quota
 from fairlead.api.schedules import always_in_force, quotas
 from fairlead.cel.devices.requests import Request
 from fairlead.kube.quantity import Quantity
@@ -87,6 +88,7 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
         )
     warnings += unknown_flavors(queue, facts.flavors)
+    warnings += without_quota(queue, {**facts.queues, queue.name: queue}.values(), facts.flavors)
     overlap = may_overlap(queue, _other_leaves(queue, facts.queues))
     warnings += [] if overlap is None else [overlap]
     unlimited = None
@@ -157,6 +159,8 @@ def _limits_of_two_entries(queue: Queue) -> Iterator[str]:
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
     flavor = Flavor.read(_without_status(review))
     refuse([Subject(kind=Kind.FLAVOR, review=review, own=flavor)], facts)
+    if flavor.spec.measure == "Resource":
+        return allow("flavor", warnings=[*_counted_twice(flavor, facts.flavors), *_becomes_claims(flavor)])
     warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts)]
     warnings += _currencies(flavor, facts.flavors)
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
@@ -192,6 +196,26 @@ def _overlaps(flavor: Flavor, facts: Facts) -> Iterator[str]:
                 f"spec.deviceSelector: selects {both.label} ({both.example}), and so does Flavor {other.name!r} with the same measure: a "
                 "queue with quotas in both is charged for it twice, and needs room in both; narrow one of the two selectors"
             )
+
+
+def _counted_twice(flavor: Flavor, flavors: Mapping[str, Flavor]) -> Iterator[str]:
+    """Where pods on some node would count in another flavor of the same resource, too."""
+    own = flavor.spec.node_selector
+    for other in sorted(flavors.values(), key=lambda other: other.name):
+        theirs = other.spec.node_selector
+        apart = any(own.get(key, value) != value for key, value in theirs.items())
+        if other.name != flavor.name and other.spec.resource_name == flavor.spec.resource_name and not apart:
+            yield (
+                f"spec.nodeSelector: a node may have these labels and those of Flavor {other.name!r}, which counts {flavor.spec.resource_name}, "
+                "too: a queue with quotas in both is charged twice for a pod there, and needs room in both; give them different values of one label"
+            )
+
+
+def _becomes_claims(flavor: Flavor) -> Iterator[str]:
+    """Where the webhook makes claims of the pods' limits of the resource, so that none is left to count."""
+    name = flavor.spec.resource_name or ""
+    if is_legacy(name):
+        yield f"spec.resourceName: limits of {name} become claims, so that pods request none of it: count devices, by deviceSelector"
 
 
 def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:

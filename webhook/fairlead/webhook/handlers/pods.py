@@ -1,7 +1,8 @@
-"""Pods: gated if they ask for managed devices, with their gang resolved and their legacy requests translated into claims.
+"""Pods: gated if they ask for managed devices, or are members of a gang without, with their gang resolved and their legacy requests translated
+into claims.
 
 A gate can only be added when a pod is created: a pod that misses it can never be placed as its gang needs; nor could its claims be
-named later (`claim_names`). Keeps: a pod that asks for no managed device gets no patch (but for policy defaults, and what only
+named later (`claim_names`). Keeps: a pod that is not gated gets no patch (but for policy defaults, and what only
 Fairlead writes is taken off); other gates are never removed or moved; a second pass changes nothing.
 """
 
@@ -21,7 +22,7 @@ from fairlead.webhook.legacy import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects import sharing
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated, recorded_sources
-from fairlead.webhook.policy import defaults, pods, policies, rules
+from fairlead.webhook.policy import defaults, members, pods, policies, rules
 from fairlead.webhook.policy.policies import Kind, Subject, surely_managed
 from fairlead.webhook.policy.refusals import refuse
 from fairlead.webhook.review.envelope import Review
@@ -48,23 +49,29 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     warnings += translate(patch, legacy.limits) if translated else ()
     spec, sources = map_at(patch.patched, "spec"), recorded_sources(map_at(patch.patched, "metadata"))
     claims = pod_claims(review.namespace, spec, facts, sources)
-    if not _to_be_gated(claims, spec):
+    uses_devices = _to_be_gated(claims, spec)
+    if not uses_devices and not members.is_member(patch.patched, facts):
         return _unmanaged(review, patch, legacy, facts).with_warnings(warnings)
-    if surely_managed(claims):
+    if not uses_devices or surely_managed(claims):
         warnings += other_systems.use_default_scheduler(patch, facts)
         warnings += other_systems.owner_warnings(patch.patched, review.namespace, facts)
-    gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
-    it = _managed(review, patch.patched, claims, gang)
+    gang = pod_gang.resolve(
+        patch.patched, namespace=review.namespace, name=review.name, facts=facts, without_devices=not uses_devices
+    )
+    it = _gated(review, patch.patched, claims, gang, uses_devices=uses_devices)
     refuse([it], facts, warnings=gang.warnings)
     _write_gang(patch, gang.intent)
+    if not uses_devices:
+        patch.set(("metadata", "annotations", names.MEMBERS), members.ALL)
     if facts.records_users:
         marks.stamp_pod(review, patch)
-    claim_names.name_claims(review, patch, claims, facts)
+    if uses_devices:
+        claim_names.name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
     if names.REVIEWED not in strings_at(map_at(patch.patched, "metadata"), "labels", "metadata"):
         patch.set(("metadata", "labels", names.REVIEWED), names.REVIEWED_POD)
-    defaults.of_managed_pod(facts.policies, patch)
+    (defaults.of_managed_pod if uses_devices else defaults.of_other_pod)(facts.policies, patch)
     it = replace(it, pod=patch.patched, legacy=legacy, translated=translated, claims=claims[:written])
     warnings += pods.default_warnings(gang.intent, it.spec, facts)
     warnings += _sharing_warnings(it.spec, claims)
@@ -99,11 +106,15 @@ def validate(review: Review, facts: Facts) -> Verdict:
     claims = pod_claims(review.namespace, spec, facts, recorded_sources(metadata))
     if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
         refuse([Subject(kind=Kind.LEGACY, review=review, stored=True, legacy=legacy)], facts)
-    if not _to_be_gated(claims, spec):
+    uses_devices = _to_be_gated(claims, spec)
+    if not uses_devices and not members.is_member(review.object, facts):
         verdict = _unmanaged(review, None, legacy, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
-    gang = pod_gang.resolve(review.object, namespace=review.namespace, name=review.name, facts=facts)
-    it = replace(_managed(review, review.object, claims, gang), stored=True, legacy=legacy)
+    gang = pod_gang.resolve(
+        review.object, namespace=review.namespace, name=review.name, facts=facts, without_devices=not uses_devices
+    )
+    it = _gated(review, review.object, claims, gang, uses_devices=uses_devices)
+    it = replace(it, stored=True, legacy=legacy)
     refuse([it], facts)
     return policies.apply_findings(allow("managed"), review.subject, rules.findings(facts.policies, [it], facts))
 
@@ -122,20 +133,20 @@ def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 
 def _validate_update(review: Review, facts: Facts) -> Verdict:
-    """Of a stored pod only what only Fairlead writes is judged and, unless it ends already, the gate and what says gang and queue."""
+    """Of a stored pod only whether it may say from now on that it needs idle devices: of its other changes the policy on pods decides."""
     old, new = review.old or {}, review.object or {}
-    before, after, managed = map_at(old, "metadata"), map_at(new, "metadata"), gated(old)
-    it = Subject(kind=Kind.STORED_POD, review=review, pod=new)
-    refuse([it], facts)
+    before, after = map_at(old, "metadata"), map_at(new, "metadata")
     if after.get("deletionTimestamp") is not None:
         return UNTOUCHED
-    if not managed:
-        managed = surely_managed(pod_claims(review.namespace, map_at(new, "spec"), facts, recorded_sources(after)))
-    it = replace(it, kind=Kind.UPDATED_POD, managed=managed)
-    refuse([it], facts)
+    managed = (
+        gated(old)
+        or strings_at(before, "annotations", "metadata").get(names.MEMBERS) == members.ALL
+        or surely_managed(pod_claims(review.namespace, map_at(new, "spec"), facts, recorded_sources(after)))
+    )
     verdict = allow("managed" if managed else "unmanaged")
     if not managed or strings_at(before, "annotations", "metadata").get(names.KEEP_IDLE) == "true":
         return verdict
+    it = Subject(kind=Kind.UPDATED_POD, review=review, pod=new, managed=managed)
     return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [it], facts))
 
 
@@ -152,9 +163,13 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
     """
     pod = (review.object or {}) if patch is None else patch.patched
     verdict = UNTOUCHED if patch is None or not patch.operations else allow("unmanaged", patch=patch.operations)
-    if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not legacy.any:
+    annotations = strings_at(map_at(pod, "metadata"), "annotations", "metadata")
+    if names.GANG in annotations and not legacy.any:
         nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
+        nothing += f"; with {names.MEMBERS}: {members.ALL} it would"
         verdict = verdict.with_warnings([f"{names.GANG}: {nothing}"])
+    elif names.MEMBERS in annotations:
+        verdict = verdict.with_warnings([pod_gang.no_gang_for(names.MEMBERS)])
     if patch is not None and defaults.of_other_pod(facts.policies, patch):
         verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
     judged = Subject(kind=Kind.POD, review=review, pod=pod, legacy=legacy)
@@ -172,13 +187,13 @@ def _write_gang(patch: PatchBuilder, intent: Intent) -> None:
             patch.set(("metadata", "annotations", names.SIZE_FROM), source_text(*intent.size_from))
 
 
-def _managed(review: Review, pod: Json, claims: list[PodClaim], gang: PodGang) -> Subject:
+def _gated(review: Review, pod: Json, claims: list[PodClaim], gang: PodGang, *, uses_devices: bool) -> Subject:
     return Subject(
-        kind=Kind.MANAGED_POD,
+        kind=Kind.MANAGED_POD if uses_devices else Kind.MEMBER_POD,
         review=review,
         pod=pod,
         claims=claims,
-        managed=surely_managed(claims),
+        managed=not uses_devices or surely_managed(claims),
         intent=gang.intent,
         unread=gang.faults,
         size=gang.intent.size,

@@ -29,6 +29,7 @@ from fairlead.webhook.objects.pod_templates import (
     pod_templates,
 )
 from fairlead.webhook.policy import defaults, jobs, pods, policies, rules
+from fairlead.webhook.policy import members as policy_members
 from fairlead.webhook.policy.claims import devices_of
 from fairlead.webhook.policy.policies import Kind, Subject, surely_managed
 from fairlead.webhook.policy.refusals import refuse
@@ -44,7 +45,7 @@ TRAIN_JOB = "trainjobs.trainer.kubeflow.org"
 
 @dataclass(frozen=True, kw_only=True)
 class _ManagedTemplate:
-    """A pod template whose pods ask for managed devices, or have legacy limits."""
+    """A pod template whose pods ask for managed devices, or have legacy limits, or are members of a gang without."""
 
     template: PodTemplate
     subject: Subject
@@ -83,46 +84,31 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         verdict = _train_job(review, patch, facts)
         return policies.apply_findings(verdict, review.subject, rules.findings(facts.policies, [whole], facts))
     refuse([Subject(kind=Kind.NEW_TEMPLATES, review=review)], facts)
-    templates = list(_managed_templates(review, patch, facts))
-    subjects = [
-        Subject(
-            kind=Kind.TEMPLATE,
-            review=review,
-            where=f"{template.where}.",
-            pod=object_at(patch.patched, template.path),
-        )
-        for template in pod_templates(review.group_resource, patch.patched)
-    ]
+    every = pod_templates(review.group_resource, patch.patched)
+    templates = list(_managed_templates(review, patch, every, facts))
+    subjects = [_subject(Kind.TEMPLATE, review, patch, template) for template in every]
     found = rules.findings(facts.policies, subjects, facts)
-    if not templates:
-        return policies.apply_findings(UNTOUCHED, review.subject, found)
-    managed = any(template.subject.managed for template in templates)
     warnings: list[str] = []
-    members: list[MemberTemplate] = []
     judged = [replace(each.subject, kind=Kind.LEGACY) for each in templates if each.subject.translated]
-    for template in templates:
-        contradictions = propagation.propagate(patch, template.template, warnings, review.old)
-        it = replace(
-            template.subject, contradictions=contradictions, pod=object_at(patch.patched, template.template.path)
-        )
-        try:
-            intent = pod_gang.intent_of(it.pod)
-        except IntentError as error:
-            judged.append(replace(it, unread=[f"{it.where}{fault}" for fault in error.faults]))
-            continue
-        judged.append(replace(it, intent=intent))
-        warnings += _pod_warnings(review, patch, template, intent, facts)
-        if review.operation == "CREATE":
-            warnings += pods.default_warnings(intent, it.spec, facts, it.where)
-        queued = propagation.in_kueue_queue(patch, template.template)
-        members.append(MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued))
+    members, read = _read(review, patch, templates, facts, warnings)
+    judged += read
+    without = _without_devices(review, patch, every, templates, members, facts)
+    if not templates and not without:
+        return policies.apply_findings(UNTOUCHED, review.subject, found)
+    more, read = _read(review, patch, without, facts, warnings)
+    templates, members, judged = [*templates, *without], [*members, *more], [*judged, *read]
+    managed = any(template.subject.managed for template in templates)
     refuse([*judged, replace(whole, object=patch.patched, managed=managed)], facts)
     _label(review, patch, templates)
     if facts.records_users:
         marks.stamp_templates(review, patch, [template.template for template in templates])
     assigned = workload_gangs.assign(review, members, patch, facts)
+    assigned.faults += policy_members.waiting_for_others(patch.patched, every, assigned.gangs)
     refuse([Subject(kind=Kind.GANGS, review=review, contradictions=assigned.faults)], facts)
     warnings += assigned.warnings
+    for each in without:
+        if each.where in assigned.gangs:
+            patch.set((*each.template.path, "metadata", "annotations", names.MEMBERS), policy_members.ALL)
     if managed and review.operation == "CREATE":
         warnings += other_systems.unsuspend(patch, review.group_resource, facts)
     if managed:
@@ -163,8 +149,64 @@ def _changed_annotations(review: Review, facts: Facts) -> Verdict:
     return allow("job", warnings=warnings) if warnings else UNTOUCHED
 
 
-def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[_ManagedTemplate]:
-    for template in pod_templates(review.group_resource, patch.patched):
+def _subject(kind: Kind, review: Review, patch: PatchBuilder, template: PodTemplate) -> Subject:
+    return Subject(kind=kind, review=review, where=f"{template.where}.", pod=object_at(patch.patched, template.path))
+
+
+def _read(
+    review: Review, patch: PatchBuilder, templates: list[_ManagedTemplate], facts: Facts, warnings: list[str]
+) -> tuple[list[MemberTemplate], list[Subject]]:
+    """What the templates, and the object around them, say of their gangs, and what is to be judged of that; adds to warnings."""
+    members: list[MemberTemplate] = []
+    judged: list[Subject] = []
+    for template in templates:
+        contradictions = propagation.propagate(patch, template.template, warnings, review.old)
+        it = replace(
+            template.subject, contradictions=contradictions, pod=object_at(patch.patched, template.template.path)
+        )
+        try:
+            intent = pod_gang.intent_of(it.pod)
+        except IntentError as error:
+            judged.append(replace(it, unread=[f"{it.where}{fault}" for fault in error.faults]))
+            continue
+        judged.append(replace(it, intent=intent))
+        warnings += _pod_warnings(review, patch, template, intent, facts)
+        if review.operation == "CREATE":
+            warnings += pods.default_warnings(intent, it.spec, facts, it.where)
+        queued = propagation.in_kueue_queue(patch, template.template)
+        without = it.kind is Kind.MEMBER_TEMPLATE
+        members.append(
+            MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued, without_devices=without)
+        )
+    return members, judged
+
+
+def _without_devices(
+    review: Review,
+    patch: PatchBuilder,
+    every: list[PodTemplate],
+    managed: list[_ManagedTemplate],
+    members: list[MemberTemplate],
+    facts: Facts,
+) -> list[_ManagedTemplate]:
+    """The templates of `every` whose pods ask for no device and are members of a gang all the same."""
+    paths = {each.where for each in managed}
+    others = [each for each in every if each.where not in paths]
+    beside = [(each.template, each.intent) for each in members]
+    if managed and not beside:
+        return []  # their annotations cannot be read
+    return [
+        _ManagedTemplate(
+            template=each, subject=replace(_subject(Kind.MEMBER_TEMPLATE, review, patch, each), managed=True)
+        )
+        for each in policy_members.without_devices(review, others, beside, facts)
+    ]
+
+
+def _managed_templates(
+    review: Review, patch: PatchBuilder, every: list[PodTemplate], facts: Facts
+) -> Iterator[_ManagedTemplate]:
+    for template in every:
         spec = map_at(object_at(patch.patched, template.path), "spec", template.where)
         legacy = legacy_limits(spec, facts.drivers)
         translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
@@ -235,7 +277,11 @@ def _subjects(
             object=patch.patched,
             job=None if gang is None else template.template.job_spec,
         )
-    gangless = [template for template in templates if template.where not in assigned.gangs]
+    gangless = [
+        template
+        for template in templates
+        if template.where not in assigned.gangs and template.subject.kind is Kind.MANAGED_TEMPLATE
+    ]
     if gangless:
         yield Subject(
             kind=Kind.WORKLOAD,

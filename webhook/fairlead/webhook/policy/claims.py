@@ -132,7 +132,9 @@ def _flavor_findings(
     policy: TenancyPolicy, allowed: list[str], found: tuple[DeviceModel, ...] | None, where: str, facts: Facts
 ) -> Iterator[Finding]:
     """Every device that the request may get must be of an allowed flavor."""
-    selectors = {name: facts.flavors[name].spec.selector for name in allowed if name in facts.flavors}
+    selectors = {
+        name: text for name in allowed if name in facts.flavors and (text := facts.flavors[name].spec.selector)
+    }
     if found is None:
         if facts.device_models:
             yield finding(

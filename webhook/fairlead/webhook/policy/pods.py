@@ -17,6 +17,7 @@ from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, tightest
 from fairlead.api.durations import duration_s
 from fairlead.api.intent import Intent
 from fairlead.api.policy import NodeAffinity, Toleration
+from fairlead.api.queue import Queue
 from fairlead.kube import labels
 from fairlead.kube.objects import LabelSelector
 from fairlead.kube.quantity import Quantity, QuantityError
@@ -223,16 +224,21 @@ def _asked(intent: Intent, spec: Json, where: str) -> dict[str, tuple[str, float
 
 def _of_queue(intent: Intent, facts: Facts) -> tuple[Bounds, float]:
     """The tightest bounds of the queue that takes the pod and of those above, and their minRuntime."""
-    name = intent.queue or _selecting(facts)
-    bounds, queue_s, seen = NO_BOUNDS, -1.0, set[str]()
+    bounds, queue_s = NO_BOUNDS, -1.0
+    for queue in queues_of(intent, facts):
+        bounds = bounds.within(queue.bounds)
+        if queue_s < 0 and queue.spec.min_runtime is not None:
+            queue_s = duration_s(queue.spec.min_runtime)
+    return bounds, max(0.0, queue_s)
+
+
+def queues_of(intent: Intent, facts: Facts) -> Iterator[Queue]:
+    """The queue that takes the pod, and those above."""
+    name, seen = intent.queue or _selecting(facts), set[str]()
     while name is not None and name in facts.queues and name not in seen:
         seen.add(name)
-        spec = facts.queues[name].spec
-        bounds = bounds.within(facts.queues[name].bounds)
-        if queue_s < 0 and spec.min_runtime is not None:
-            queue_s = duration_s(spec.min_runtime)
-        name = spec.parent
-    return bounds, max(0.0, queue_s)
+        yield facts.queues[name]
+        name = facts.queues[name].spec.parent
 
 
 def _selecting(facts: Facts) -> str | None:

@@ -236,13 +236,14 @@ class Kind(Enum):
     NEW_POD = "new pods"
     LEGACY = "legacy limits"
     MANAGED_POD = "pods with managed devices"
+    MEMBER_POD = "members of gangs without managed devices"
     POD = "other pods"
-    STORED_POD = "stored pods"
     UPDATED_POD = "changed pods"
     EPHEMERAL = "ephemeral containers"
     NEW_TEMPLATES = "new pod templates"
     CHANGED_JOB = "changed Jobs and TrainJobs"
     MANAGED_TEMPLATE = "pod templates with managed devices"
+    MEMBER_TEMPLATE = "pod templates of members without managed devices"
     TEMPLATE = "every pod template"
     TRAIN_JOB = "TrainJobs"
     WORKLOAD = "jobs and other workloads"
@@ -260,7 +261,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
     `stored`: as it would be stored, after every mutating webhook. `where` goes before paths: "" or a path with a dot at its end. `pod`:
     a pod, or the template of one. `job`: the path of the JobSpec in `object`, where the template is that of a gang Job. `pods` of a
-    workload run at once without a gang and hold `devices`. `managed`: whether it surely uses managed devices. `contradictions` were found
+    workload run at once without a gang and hold `devices`. `managed`: whether it surely waits at the gate. `contradictions` were found
     while annotations were copied to a template or gangs were counted, `unread` while what a pod says of its gang was read.
     """
 

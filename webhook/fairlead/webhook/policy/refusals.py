@@ -15,21 +15,19 @@ from fairlead import cel
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
-from fairlead.api.queue import Queue, QueueFlavor
+from fairlead.api.queue import Queue, QueueFlavor, ScheduledFlavor
 from fairlead.api.schedules import quotas
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import claim_names
-from fairlead.webhook.gangs import marks, other_systems, pod_gang
+from fairlead.webhook.gangs import marks, other_systems
 from fairlead.webhook.objects import sharing
-from fairlead.webhook.objects.fields import map_at, strings_at, text_at
+from fairlead.webhook.objects.fields import strings_at, text_at
 from fairlead.webhook.objects.pods import gated
 from fairlead.webhook.policy import claims, pods
 from fairlead.webhook.policy.policies import Kind, Subject, rule_faults
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Verdict, deny
 
-ADMINISTRATORS = frozenset({"system:masters"})
-"""Groups that may do anything: the webhook cannot restrain them."""
 DEPTH_MAX = 16
 """Levels of queues; fair share is divided once per level."""
 
@@ -108,7 +106,8 @@ def _other_owner(it: Subject, facts: Facts) -> Iterator[str]:
 def _own_node(it: Subject, _: Facts) -> Iterator[str]:
     if node := text_at(it.spec, "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
-        yield f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}"
+        what = "pods that ask for its devices" if it.kind is Kind.MANAGED_POD else "all members of the gang"
+        yield f"spec.nodeName: {node!r}: the controller places {what}; {cure}"
 
 
 def _no_gate(it: Subject, _: Facts) -> Iterator[str]:
@@ -117,37 +116,6 @@ def _no_gate(it: Subject, _: Facts) -> Iterator[str]:
             f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
             "create it again, and see that no other webhook removes the gate"
         )
-
-
-def _metadata(it: Subject) -> tuple[dict[str, object], dict[str, object]]:
-    return map_at(it.review.old or {}, "metadata"), it.metadata
-
-
-def _marks_changed(it: Subject, facts: Facts) -> Iterator[str]:
-    return marks.marks_changed(*_metadata(it), by_controller=it.review.username in facts.controllers)
-
-
-def _gate_removed(it: Subject, facts: Facts) -> Iterator[str]:
-    by = it.review
-    if not gated(by.old or {}) or gated(it.pod) or by.username in facts.controllers or facts.may_remove_gate:
-        return
-    if not ADMINISTRATORS & by.groups:
-        yield (
-            f"spec.schedulingGates: only the Fairlead controller removes {names.ADMISSION_GATE}, when the pod's devices "
-            f"are allocated, not {by.username!r}; delete the pod to give up waiting"
-        )
-
-
-def _gang_changed(it: Subject, facts: Facts) -> Iterator[str]:
-    """While the pod is gated other systems' words for its gang and queue count, too."""
-    if it.managed and it.review.username not in facts.controllers:
-        yield from pod_gang.changed(*_metadata(it))
-        old = it.review.old or {}
-        yield from pod_gang.foreign_changed(old, it.pod) if gated(old) else ()
-
-
-def _unread_while_running(it: Subject, _: Facts) -> Iterable[str]:
-    return pod_gang.running_faults(*_metadata(it)) if it.managed else ()
 
 
 def _suspended(it: Subject, facts: Facts) -> Iterable[str]:
@@ -160,10 +128,48 @@ def _queue(it: Subject, facts: Facts) -> Iterator[str]:
     assert isinstance(it.own, Queue)
     yield from _cycle(it.own, facts.queues)
     yield from _limits(it.own)
+    yield from _other_units(it.own, facts.flavors)
+
+
+def _other_units(queue: Queue, flavors: Mapping[str, Flavor]) -> Iterator[str]:
+    """A message per amount that is none of its flavor's resource: half a pod, a part of a byte, less than a thousandth of a core."""
+    for path, entry in _quotas(queue):
+        flavor = flavors.get(entry.flavor)
+        resource = None if flavor is None else flavor.spec.resource_name
+        if resource is None:
+            continue
+        least, unit = (-3, "thousandths of a core, such as 500m") if resource == "cpu" else (0, "a whole number")
+        if resource in {"memory", "ephemeral-storage"}:
+            unit = "whole bytes, such as 64Gi"
+        for name in ("deserved", "limit", "borrowing_limit", "lending_limit"):
+            value = getattr(entry, name)
+            field = QueueFlavor.model_fields[name].alias or name
+            if value is not None and not _multiple(value, least):
+                yield f"{path}.{field}: {value!r} is no amount of {resource}: write {unit}"
+
+
+def _quotas(queue: Queue) -> Iterator[tuple[str, QueueFlavor | ScheduledFlavor]]:
+    """Path and quota of each flavor, always and in each entry of the schedule."""
+    for index, quota in enumerate(queue.spec.flavors):
+        yield f"spec.flavors[{index}]", quota
+    for index, entry in enumerate(queue.spec.schedule):
+        for number, change in enumerate(entry.flavors):
+            yield f"spec.schedule[{index}].flavors[{number}]", change
+
+
+def _multiple(value: str | int, least: int) -> bool:
+    """Whether it is so many times 10**least, or no quantity at all, which `_limit` says."""
+    try:
+        found = Quantity.of(value)
+    except QuantityError:
+        return True
+    return found.scale >= least or found.digits % 10 ** (least - found.scale) == 0
 
 
 def _selector(it: Subject, _: Facts) -> Iterator[str]:
     assert isinstance(it.own, Flavor)
+    if not it.own.spec.selector:
+        return  # it counts no devices
     try:
         cel.admit_selector(it.own.spec.selector)
     except cel.CompileError as error:
@@ -218,6 +224,7 @@ def _limit(path: str, entry: QueueFlavor) -> str | None:
 
 
 _POD, _TEMPLATE = frozenset({Kind.MANAGED_POD}), frozenset({Kind.MANAGED_TEMPLATE})
+_MEMBER_POD, _MEMBER_TEMPLATE = _POD | {Kind.MEMBER_POD}, _TEMPLATE | {Kind.MEMBER_TEMPLATE}
 _WORD = ("<field>[fairlead.dev/claim-names]: <word> is no way to make claims; write …",)
 _OWNER = ("…Namespace <name>: <label>…",)
 REFUSALS: tuple[Refusal, ...] = (
@@ -283,7 +290,7 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_TEMPLATE | {Kind.TRAIN_JOB},
+        of=_MEMBER_TEMPLATE | {Kind.TRAIN_JOB},
         reads="annotations and labels of a workload, and of its pod templates",
         says=("<annotation>: <value>, but <other> says <value>; keep one of them", "<annotation>: <value> is no …"),
         find=lambda it, _: it.contradictions,
@@ -297,8 +304,8 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_POD | _TEMPLATE | {Kind.TRAIN_JOB},
-        reads="what the annotations and labels say of gang, size, queue, topology, models, subgroup, alignment and times; members that exist",
+        of=_MEMBER_POD | _MEMBER_TEMPLATE | {Kind.TRAIN_JOB},
+        reads="what the annotations and labels say of gang, size, queue, topology, models, subgroup, alignment, members and times; members that exist",
         says=(
             "<annotation>: is missing: write how many members gang <name> needs to run …",
             "<annotation>: <value>, but <annotation> is missing: …",
@@ -313,14 +320,14 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="gang",
-        of=_TEMPLATE,
+        of=_MEMBER_TEMPLATE,
         reads="whose the namespace is, and whose pods of the template would be",
         says=_OWNER,
         find=_other_owner,
     ),
     Refusal(
         cause="gang",
-        of=_POD | _TEMPLATE,
+        of=_MEMBER_POD | _MEMBER_TEMPLATE,
         reads="what the queue, or one above it, allows: minRuntime, checkpoint and termination grace, priority",
         says=("<field>: <value> is more than <bound> (Queue <name>); …",),
         find=pods.queue_faults,
@@ -341,63 +348,27 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         cause="placed",
-        of=_POD,
+        of=_MEMBER_POD,
         reads="whose the namespace is, and whose the pod is",
         says=_OWNER,
         find=_other_owner,
     ),
     Refusal(
         cause="placed",
-        of=_POD,
+        of=_MEMBER_POD,
         reads="spec.nodeName",
-        says=("spec.nodeName: <node>: the controller places pods that ask for its devices; remove nodeName, …",),
+        says=("spec.nodeName: <node>: the controller places …; remove nodeName, …",),
         find=_own_node,
     ),
     Refusal(
         cause="gate",
         code=429,
-        of=_POD,
+        of=_MEMBER_POD,
         stored=True,
         alone=True,
         reads="the gate",
         says=("spec.schedulingGates: the gate <gate> is missing, so the controller cannot place the pod; …",),
         find=_no_gate,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.STORED_POD}),
-        reads="what only Fairlead writes, managed or not: claim sources and the label of the review; marks and user, unless by the controller",
-        says=("<field>: is written once, when the webhook admits the …", "<field>: only the controller writes this; …"),
-        find=_marks_changed,
-    ),
-    Refusal(
-        cause="gate",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="the gate, and whether the user is the controller, an administrator or may allocate",
-        says=("spec.schedulingGates: only the Fairlead controller removes <gate>, when …",),
-        find=_gate_removed,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="of pods with managed devices what says gang and queue; while they are gated in other systems' words, too",
-        says=(
-            "<field>: cannot become <value>, it is <value> since the pod was admitted; …",
-            "<field>: cannot be removed, it is <value> since the pod was admitted; …",
-            "<field>: cannot be added: the pod's <what> would become <value>, it is <value> …",
-        ),
-        find=_gang_changed,
-    ),
-    Refusal(
-        cause="annotations",
-        code=403,
-        of=frozenset({Kind.UPDATED_POD}),
-        reads="of pods with managed devices what a workload writes while it runs: progress and checkpoints",
-        says=("<annotation>: <value> is …",),
-        find=_unread_while_running,
     ),
     Refusal(
         cause="annotations",
@@ -426,6 +397,7 @@ REFUSALS: tuple[Refusal, ...] = (
             "<annotation>: no subgroup is named: …",
             "<annotation>: the pod has no index by which it would be in a subgroup: …",
             "<annotation>: <name> is the gang of <workload>, which has a size of its own; …",
+            "<annotation>: 'all', but its pods start only once others are ready, …",
         ),
         find=lambda it, _: it.contradictions,
     ),
@@ -487,6 +459,7 @@ REFUSALS: tuple[Refusal, ...] = (
             "spec.parent: <name> closes a loop: …",
             f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter",
             "<flavor>.limit: <limit> is below deserved <deserved>: raise limit or lower deserved…",
+            "<flavor>.<field>: <amount> is no amount of <resource>: write …",
         ),
         find=_queue,
     ),

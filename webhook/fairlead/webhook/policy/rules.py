@@ -41,11 +41,12 @@ def findings(governing: Policies, subjects: Iterable[Subject], facts: Facts) -> 
 
 
 _PODS = frozenset({Kind.MANAGED_POD, Kind.MANAGED_TEMPLATE})
+_MEMBERS = _PODS | {Kind.MEMBER_POD, Kind.MEMBER_TEMPLATE}
 _HIGHEST = ("<field>: <value> is more than <bound> (TenancyPolicy <name>); write at most that, or remove it",)
 RULES: tuple[Rule, ...] = (
     Rule(
         says={"legacyRequests": ("<limit>: legacy requests are refused here; ask by a ResourceClaimTemplate",)},
-        of=_PODS | {Kind.POD},
+        of=_PODS | {Kind.MEMBER_POD, Kind.POD},
         reads="limits of the device plugin's resources",
         find=policies.legacy_findings,
     ),
@@ -56,7 +57,7 @@ RULES: tuple[Rule, ...] = (
                 "<size>: is missing: the size is in PodGroup <name>; write it here, too, at most <limit>",
             )
         },
-        of=_PODS,
+        of=_MEMBERS,
         reads="the gang's size",
         find=policies.gang_findings,
     ),
@@ -102,7 +103,7 @@ RULES: tuple[Rule, ...] = (
                 "<annotation>: is not allowed here; remove it; a Queue of such pods may say idle: {then: nothing}",
             )
         },
-        of=_PODS | {Kind.UPDATED_POD},
+        of=_MEMBERS | {Kind.UPDATED_POD},
         reads="the annotation fairlead.dev/keep-idle",
         find=pods.keep_idle_findings,
     ),
@@ -115,7 +116,7 @@ RULES: tuple[Rule, ...] = (
                 "<pod>.priority: <n> is more than <limit> (TenancyPolicy <name>); name another priorityClassName, or none",
             ),
         },
-        of=_PODS,
+        of=_MEMBERS,
         reads="fairlead.dev/min-runtime, fairlead.dev/checkpoint-grace, terminationGracePeriodSeconds, priority",
         find=pods.bound_findings,
     ),
@@ -135,7 +136,7 @@ RULES: tuple[Rule, ...] = (
             ),
             "hostAccess": ("…; an administrator can allow it by spec.hostAccess.<field> of the policy",),
         },
-        of=frozenset({Kind.MANAGED_POD, Kind.POD, Kind.EPHEMERAL, Kind.TEMPLATE}),
+        of=frozenset({Kind.MANAGED_POD, Kind.MEMBER_POD, Kind.POD, Kind.EPHEMERAL, Kind.TEMPLATE}),
         reads="what a pod uses of its node; the NVIDIA runtime's variable, mounts and class; limits that a device plugin serves",
         find=device_bypass.bypass_findings,
     ),

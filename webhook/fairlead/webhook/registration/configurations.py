@@ -10,8 +10,8 @@ pods by CEL.
 
 An apiserver converts an object for each webhook with CEL that its rules and selectors let see it, and for nothing that they keep away:
 most of what admission costs (docs/performance.md). So labels choose before CEL does: pods of templates that were reviewed
-(`names.REVIEWED`) are sent without it, updates are looked at of labelled pods only (of others the policy `fairlead-controller-pods`
-keeps our keys as they are), and claims that the controller labels as its own have a webhook to themselves. A label that somebody forges chooses
+(`names.REVIEWED`) are sent without it, updates of pods are not sent (the policy `fairlead-controller-pods` decides them; only whether a
+pod may become idle, where a TenancyPolicy refuses it, does this webhook), and claims that the controller labels as its own have a webhook to themselves. A label that somebody forges chooses
 another webhook with the same handler and the policy Fail: every new pod and claim is seen by one or the other.
 A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced. Beyond
 BYPASSES_MAX of them, policies share webhooks for the pods of all namespaces, with Ignore: those that are not enforced first.
@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.api import foreign, names
+from fairlead.api import names
 from fairlead.api.drivers import classes_of
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.gangs.marks import RESERVED
@@ -73,11 +73,11 @@ def mutating(target: Target) -> Json:
     return _configuration(
         "MutatingWebhookConfiguration",
         [
-            _webhook("reviewed.pods", target, "/mutate", pods, "Fail", [], common | _OF_TEMPLATES),
-            _webhook("pods", target, "/mutate", pods, "Ignore", [_MANAGED_POD], common | _NOT_OF_TEMPLATES),
-            _webhook("jobs", target, "/mutate", _JOBS, "Fail", [MARKED_JOB], common),
+            _webhook("reviewed.pods", target, "/mutate", pods, "Fail", "", common | _OF_TEMPLATES),
+            _webhook("pods", target, "/mutate", pods, "Ignore", _MANAGED_POD, common | _NOT_OF_TEMPLATES),
+            _webhook("jobs", target, "/mutate", _JOBS, "Fail", MARKED_JOB, common),
             _webhook("claims.jobs", target, "/mutate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS, common),
-            _webhook("workloads", target, "/mutate", _workload_rules(), "Ignore", [], common),
+            _webhook("workloads", target, "/mutate", _workload_rules(), "Ignore", "", common),
             *_bypass_webhooks(target, "/mutate", common),
         ],
     )
@@ -90,31 +90,32 @@ def validating(target: Target) -> Json:
     classes = [_rule("resource.k8s.io", ["deviceclasses"], ["CREATE", "UPDATE"])]
     own = [_rule(names.API_GROUP, ["queues", "flavors", "tenancypolicies"], ["CREATE", "UPDATE"], "v1alpha1")]
     marked = marked_claim(target.classes, target.drivers)
-    unsettled = [] if target.policies else [UNSETTLED_POD]
+    unsettled = "" if target.policies else UNSETTLED_POD
+    idle = any(policy.spec.keep_idle == "Reject" for policy in target.policies)
     by_others = NOT_OUR_TEMPLATES if target.policies else NOT_BY_CLAIM_MAKERS
     return _configuration(
         "ValidatingWebhookConfiguration",
         [
             _webhook("reviewed.pods", target, "/validate", create, "Fail", unsettled, _REVIEWED),
-            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD], _NOT_REVIEWED),
-            _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed(), _REVIEWED),
-            _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
+            _webhook("pods", target, "/validate", create, "Fail", MARKED_POD, _NOT_REVIEWED),
+            *([_webhook("idle.pods", target, "/validate", update, "Fail", MADE_IDLE, _REVIEWED)] if idle else []),
+            _webhook("jobs", target, "/validate", _JOBS, "Fail", MARKED_JOB),
             _webhook(
                 "changed.jobs",
                 target,
                 "/validate",
                 [_rule("batch", ["jobs"], ["UPDATE"])],
                 "Fail",
-                [JOB_ANNOTATIONS_CHANGED],
+                JOB_ANNOTATIONS_CHANGED,
             ),
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
-            _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
+            _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", ""),
             _webhook("rollouts", target, "/validate", _ROLLOUTS, "Ignore", ROLLED_WITH_DEVICES),
-            _webhook("made.claims", target, "/validate", claims, "Fail", [by_others], _MADE),
-            _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked], _NOT_MADE),
-            _webhook("other.claims", target, "/validate", claims, "Ignore", [by_others, f"!({marked})"], _NOT_MADE),
-            _webhook("classes", target, "/validate", classes, "Ignore", []),
-            _webhook("own", target, "/validate", own, "Fail", []),
+            _webhook("made.claims", target, "/validate", claims, "Fail", by_others, _MADE),
+            _webhook("claims", target, "/validate", claims, "Fail", f"({by_others}) && ({marked})", _NOT_MADE),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", f"({by_others}) && !({marked})", _NOT_MADE),
+            _webhook("classes", target, "/validate", classes, "Ignore", ""),
+            _webhook("own", target, "/validate", own, "Fail", ""),
             *_bypass_webhooks(target, "/validate", {}),
         ],
     )
@@ -135,10 +136,13 @@ def _webhook(
     path: str,
     rules: list[Json],
     failure_policy: str,
-    conditions: Sequence[str],
+    condition: str,
     more: Json | None = None,
 ) -> Json:
-    """One webhook with every default written out, so that a comparison with what is stored is exact."""
+    """One webhook with every default written out, so that a comparison with what is stored is exact.
+
+    Of several conditions an apiserver would evaluate each, whatever another one says; so there is one, or none (empty).
+    """
     webhook: Json = {
         "name": f"{name}.{names.API_GROUP}",
         "clientConfig": target.client_config(path),
@@ -151,10 +155,8 @@ def _webhook(
         "timeoutSeconds": FAIL_TIMEOUT_S if failure_policy == "Fail" else IGNORE_TIMEOUT_S,
         "admissionReviewVersions": ["v1"],
     } | (more or {})
-    if conditions:
-        webhook["matchConditions"] = [
-            {"name": f"managed-{index}", "expression": text} for index, text in enumerate(conditions)
-        ]
+    if condition:
+        webhook["matchConditions"] = [{"name": "managed", "expression": condition}]
     return webhook
 
 
@@ -175,13 +177,13 @@ def _bypass_webhooks(target: Target, path: str, more: Json) -> list[Json]:
         failure_policy = "Fail" if policy.spec.mode == "Enforce" else "Ignore"
         selected = more | {"namespaceSelector": _selector(policy)}
         found += [
-            _webhook(f"{policy.name}.bypass.pods", target, path, pods, failure_policy, [unmarked], selected),
-            _webhook(f"{policy.name}.debug.pods", target, path, debug, failure_policy, [added], selected),
+            _webhook(f"{policy.name}.bypass.pods", target, path, pods, failure_policy, unmarked, selected),
+            _webhook(f"{policy.name}.debug.pods", target, path, debug, failure_policy, added, selected),
         ]
     if sharing:
         found += [
-            _webhook("shared.pods", target, path, pods, "Ignore", [unmarked], more),
-            _webhook("shared.debug", target, path, debug, "Ignore", [added], more),
+            _webhook("shared.pods", target, path, pods, "Ignore", unmarked, more),
+            _webhook("shared.debug", target, path, debug, "Ignore", added, more),
         ]
     return found
 
@@ -303,20 +305,24 @@ MARKED_POD = _marked("object.metadata", "object.spec")
 UNSETTLED_POD = f"!({_gated('object.spec')}) || {' || '.join(_with_legacy_limits('object.spec'))}"
 """Needs a second look: another webhook may have taken our gate off, or added a legacy limit."""
 POD_WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
-_MANAGED_POD = f"{MARKED_POD} || {POD_WITH_CLAIMS}"
+_MANAGED_POD = f"{POD_WITH_CLAIMS} || {MARKED_POD}"
+
+_KEEPS_IDLE = f".metadata.?annotations[?'{names.KEEP_IDLE}'].orValue('') == 'true'"
+MADE_IDLE = f"object{_KEEPS_IDLE} && !(oldObject{_KEEPS_IDLE})"
+"""An update of a pod that says from now on that it needs idle devices."""
 
 MARKED_JOB = (
     f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
     f" || '{names.QUEUE}' in object.metadata.?labels.orValue({{}})"
     f" || {_marked(f'{_JOB_POD}.?metadata', f'{_JOB_POD}.spec')}"
 )
-UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
+UNMARKED_JOB_WITH_CLAIMS = f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0 && !({MARKED_JOB})"
 
 
 _ROLLED = "object.spec.template"
 ROLLED_WITH_DEVICES = (
-    "request.operation == 'CREATE' || object.spec != oldObject.spec",
-    f"{_marked(f'{_ROLLED}.?metadata', f'{_ROLLED}.spec')} || {_ROLLED}.spec.?resourceClaims.orValue([]).size() > 0",
+    "(request.operation == 'CREATE' || object.spec != oldObject.spec) && "
+    f"({_ROLLED}.spec.?resourceClaims.orValue([]).size() > 0 || {_marked(f'{_ROLLED}.?metadata', f'{_ROLLED}.spec')})"
 )
 """A Deployment or DaemonSet of pods that may be managed, whenever its spec changes."""
 
@@ -325,36 +331,6 @@ JOB_ANNOTATIONS_CHANGED = (
     f"[{', '.join(map(repr, (*RESERVED, names.USER)))}].exists(k, object{_OF_TEMPLATE} != oldObject{_OF_TEMPLATE})"
 )
 """An update of a Job that says what only Fairlead writes; of a suspended one the template's annotations may change."""
-
-
-def pod_changed() -> tuple[str, str]:
-    """An update of a pod that removes our gate, or changes an annotation of ours, the labels of queue and review or, while it is
-    gated, what names its gang and queue for another system.
-
-    The controller is not delayed when it releases whole gangs: of its updates only those of the claims' sources are sent.
-    """
-    before, after = _gated("oldObject.spec"), _gated("object.spec")
-    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
-    labels = [f".metadata.?labels[?'{key}'].orValue('')" for key in (names.QUEUE, names.REVIEWED)]
-    sources = f".metadata.?annotations[?'{names.CLAIM_SOURCES}'].orValue('')"
-    changed = " || ".join(
-        (
-            f"{before} && !({after})",
-            f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
-            f"{new}.exists(k, {_OURS} && !(k in {old}))",
-            *(f"object{label} != oldObject{label}" for label in labels),
-            f"{before} && ({_foreign_changed('annotations')} || {_foreign_changed('labels')})",
-        )
-    )
-    controller = f"request.userInfo.username == '{names.CONTROLLER_USER}'"
-    return f"!({controller}) || object{sources} != oldObject{sources}", changed
-
-
-def _foreign_changed(kind: str) -> str:
-    """Another system's annotations or labels that differ."""
-    keys = sorted({word.key for word in foreign.METADATA_KEYS if word.kind == kind})
-    old, new = (f"{which}.metadata.?{kind}[?k].orValue('')" for which in ("oldObject", "object"))
-    return f"[{', '.join(map(repr, keys))}].exists(k, {old} != {new})"
 
 
 def marked_claim(class_names: Sequence[str], drivers: Sequence[str]) -> str:

@@ -26,7 +26,6 @@ from fairlead.webhook.objects.fields import Json, list_at, map_at, object_at, te
 from fairlead.webhook.objects.pod_templates import ROLLED, ROLLED_TEMPLATE, WORKLOADS, pod_templates, suspended
 from fairlead.webhook.objects.pods import (
     annotations_and_labels,
-    gated,
     leader_worker_group,
     native_pod_group,
     owner_job,
@@ -74,8 +73,6 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is written on a workload who created it; not where manifests are judged without a cluster."""
     traces_ratio: float | None = None
     """Which part of gangs is traced where their users do not say; None without traces."""
-    may_remove_gate: bool = False
-    """Whether RBAC lets the review's user write allocations; looked up only when a gate is removed."""
     classes: Mapping[str, DeviceClass] = _NOTHING
     templates: Mapping[Key, Template] = _NOTHING
     claims: Mapping[Key, ResourceClaimSpec] = _NOTHING
@@ -109,8 +106,6 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     jobs: frozenset[Key] = frozenset()
     queues: frozenset[str] = frozenset()
     flavors: frozenset[str] = frozenset()
-    gate_permission: bool = False
-    """Whether the user may remove the scheduling gate."""
     apis: frozenset[str] = frozenset()
 
 
@@ -119,9 +114,7 @@ def needs(review: Review) -> Needs:
     object_ = review.object or {}
     match review.group_resource:
         case "pods":
-            found = _pod_needs(review.namespace, map_at(object_, "spec"), map_at(object_, "metadata"))
-            ungated = review.operation == "UPDATE" and gated(review.old or {}) and not gated(object_)
-            return Needs(templates=found.templates, claims=found.claims, gate_permission=True) if ungated else found
+            return _pod_needs(review.namespace, map_at(object_, "spec"), map_at(object_, "metadata"))
         case workload if workload in WORKLOADS:
             return _workload_needs(review)
         case rolled if rolled in ROLLED:

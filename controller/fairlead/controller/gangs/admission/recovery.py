@@ -3,6 +3,7 @@
 Derived from claims and pods alone, so a new leader continues where the last one stopped. A claim reserved for a gated
 pod is the trace of an admission that began; all claims of a gang are written before its first pod is released. Hence:
 - Some members fully written, none released: undo. All written, or some released: complete, so that none runs alone.
+- Of these members released that have no devices and none that has, and not all others written: those are rolled back, then undo.
 - Released but not bound in time, or with another scheduler than kube-scheduler not even tried: the whole gang is evicted (rolled
   back); a surplus member, or one that replaces another, alone.
 - Released but not bound, and a claim of it is being deleted: kube-scheduler binds no pod to it any more. Rolled back at once.
@@ -90,11 +91,22 @@ def _half_written(
     if partial:
         return Undo(members=tuple(partial), why="only some of its claims were written")
     if gang.placed + len(ready) < gang.size:
-        if all(member.terminating for member in gang.released):
+        living = [member for member in gang.released if not member.terminating]
+        if not living:
             return Undo(members=tuple(begun), why=f"only {len(ready)} of {gang.size} members were written")
+        if all(_released_with(member, ready) for member in living):
+            why = f"only {len(living)} of its members without devices were released"
+            return RollBack(members=tuple(living), nodes=(), why=why)
     elif gang.released and all(bind_deadline(member, timeout_s, {}) <= now for member, _ in ready):
         return _late(gang, [member for member, _ in ready], timeout_s)
     return Complete(members=tuple(ready))
+
+
+def _released_with(member: Member, ready: Iterable[tuple[Member, str]]) -> bool:
+    """Whether a member without devices was released by the admission that wrote the claims of these, and not before it."""
+    written = [at for other, _ in ready if (at := allocation_time(other)) is not None]
+    released = member.released_at if member.without_devices else None
+    return released is not None and bool(written) and released >= min(written)
 
 
 def _late(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack | Undo:
@@ -147,6 +159,7 @@ def _joined_later(late: Sequence[Member], bound: Sequence[Member]) -> bool:
         for each in member.claims
         if each.claim is not None and each.allocated
     ]
+    times += [member.released_at for member in late if member.without_devices]
     return bool(starts) and bool(times) and all(at is not None and at > min(starts) for at in times)
 
 
@@ -216,7 +229,12 @@ UNTRIED_MAX_S = 480.0
 
 
 def allocation_time(member: Member) -> float | None:
-    """When the last of a member's claims was allocated, unix seconds; None where that is not known of one of them, or it has none."""
+    """When the last of a member's claims was allocated, unix seconds; None where that is not known of one of them, or it has none.
+
+    Of a member without devices: when it was released.
+    """
+    if member.without_devices:
+        return member.released_at
     claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
     times = [known_allocation_time(claim, (member.pod,)) for claim in claims]
     known = [at for at in times if at is not None]

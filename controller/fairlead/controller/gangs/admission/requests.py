@@ -97,10 +97,12 @@ def claims_awaited_until(gang: Gang) -> float:
 
 
 def members_to_place(gang: Gang) -> tuple[Member, ...]:
-    """As many as have to run together, else one; none whose admission has begun."""
+    """As many as have to run together, those without devices first, else one; none whose admission has begun."""
     waiting = [member for member in gang.gated if not member.admission_begun]
     if gang.subgroups:
         waiting.sort(key=lambda member: gang.ranks.get(member.uid, -1))
+    if any(member.without_devices for member in waiting):
+        waiting.sort(key=lambda member: not member.without_devices)
     if gang.started and waiting:
         return _joining(gang, waiting)
     needed = gang.size - gang.placed - (len(gang.gated) - len(waiting))

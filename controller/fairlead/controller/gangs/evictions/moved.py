@@ -104,7 +104,7 @@ def with_place(running: RunningGang | None, held: Held, queue: str | None) -> Ru
         namespace, name = held.gang
         running = RunningGang(namespace=namespace, name=name, uid=held.uid(0), queue=queue, claims=())
     claims = tuple(sorted({*running.claims, *(claim.uid for claim in held.claims)}))
-    return replace(running, claims=claims)
+    return replace(running, claims=claims, pods=(*running.pods, *(uid for uid, _, _ in held.pods)))
 
 
 def may_have(request: GangRequest, held: Held) -> bool:

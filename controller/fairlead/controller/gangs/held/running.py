@@ -75,6 +75,7 @@ def running_gang(
         checkpointed=gang.checkpointed,
         restart_s=context.restart_s,
         hold=record.hold,
+        pods=tuple(member.uid for member in holders) if context.not_evictable else (),
     )
 
 
@@ -93,7 +94,8 @@ def _relocation(
     for member in members:
         node = node_of(member)
         volumes = context.volumes_of(member) if member.pod.spec.volumes else ()
-        if node is None or volumes is None or not member.fully_reserved or member.terminating:
+        has_place = member.fully_reserved or member.without_devices
+        if node is None or volumes is None or not has_place or member.terminating:
             return None
         for each in member.claims:
             assert each.claim is not None, "it is reserved"
@@ -142,6 +144,7 @@ def admitted_gang(
         size=max(1, gang.together),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
+        pods=tuple(sorted(admitted | {member.uid for member in gang.released})),
     )
 
 

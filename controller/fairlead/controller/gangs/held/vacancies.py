@@ -41,7 +41,8 @@ def vacancy_of(member: Member) -> Vacancy | None:
     """The place of a member that runs; None where it has none, or shares its devices with others."""
     node = node_of(member)
     claims = tuple(each.claim for each in member.claims if each.claim is not None)
-    if node is None or not member.fully_reserved or any(len(claim.status.reserved_for) > 1 for claim in claims):
+    has_place = member.fully_reserved or member.without_devices
+    if node is None or not has_place or any(len(claim.status.reserved_for) > 1 for claim in claims):
         return None
     return Vacancy(member=member, node=node, claims=claims)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from fairlead.api import names
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.engine.types.reasons import Code
-from fairlead.kube import batch, core, resource
+from fairlead.kube import batch, core, resource, timestamps
 
 INDEX_DIGITS_MAX = 10  # a user may have written the annotation
 
@@ -112,7 +112,10 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A pod that has the admission gate, or holds a managed claim since it was released."""
+    """A pod that has the admission gate, or since it was released holds a managed claim or is a member without devices.
+
+    `without_devices`: it asks for none, and waits and starts with the others all the same (`fairlead.dev/members: all`).
+    """
 
     pod: core.Pod
     stage: Stage
@@ -120,6 +123,7 @@ class Member:
     problems: tuple[GangProblem, ...] = ()
     legacy_templates: tuple[str, ...] = ()  # names of templates that have to be created first
     unseen_templates: tuple[str, ...] = ()  # that named claims come from; the watch may only be behind
+    without_devices: bool = False  # never of one that has ended
     volumes: tuple[core.NodeSelector, ...] = ()  # where those that it uses are; only of a gated pod
     leaving_claims: tuple[
         str, ...
@@ -149,6 +153,11 @@ class Member:
         return any(claim.made or claim.reserved_for(self.uid) for claim in self.claims)
 
     @property
+    def released_at(self) -> float | None:
+        """When the pod says that it was released, unix seconds: always of a member without devices."""
+        return timestamps.parsed(self.pod.metadata.annotations.get(names.RELEASED_AT))
+
+    @property
     def fully_reserved(self) -> bool:
         """Whether all its claims are allocated and reserved for it, or for its PodGroup."""
         return bool(self.claims) and all(claim.allocated and claim.usable_by(self.uid) for claim in self.claims)
@@ -156,7 +165,9 @@ class Member:
     @property
     def unmanaged(self) -> bool:
         """Gated, but without a managed claim: the webhook gates pods whose claims it cannot judge yet."""
-        return self.stage is Stage.GATED and not (self.claims or self.problems or self.legacy_templates)
+        return self.stage is Stage.GATED and not (
+            self.claims or self.problems or self.legacy_templates or self.without_devices
+        )
 
     @property
     def index(self) -> int | None:
