@@ -35,7 +35,7 @@ def cluster(members: str | None = None, replicas: int = 2) -> Json:
     }
 
 
-def annotations(stored: Json) -> tuple[Json, Json]:
+def annotations_of(stored: Json) -> tuple[Json, Json]:
     """Of the head's template, and of the workers'."""
     spec = stored["spec"]
     templates = (spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"])
@@ -61,7 +61,7 @@ def all_wait() -> dict[str, Any]:
 
 def test_a_head_that_was_a_member_stays_one_when_its_cluster_is_scaled() -> None:
     stored, _ = admitted(cluster("all"), facts())
-    head, workers = annotations(updated(stored, replicas=5))
+    head, workers = annotations_of(updated(stored, replicas=5))
     assert (head[names.GANG_SIZE], workers[names.GANG_SIZE]) == ("6", "6")
 
 
@@ -69,14 +69,14 @@ def test_a_head_that_was_a_member_stays_one_when_its_cluster_is_scaled() -> None
 def test_a_head_that_runs_already_does_not_become_a_member(changes: dict[str, Any]) -> None:
     """Its pod was never gated: a gang that counted it would wait for a pod that never comes."""
     stored, _ = admitted(cluster(), facts())
-    head, workers = annotations(updated(stored, replicas=3, **changes))
+    head, workers = annotations_of(updated(stored, replicas=3, **changes))
     assert names.MEMBERS not in head
     assert workers[names.GANG_SIZE] == "3"
 
 
 def test_a_head_keeps_what_its_queue_said_when_it_was_made() -> None:
     stored, _ = admitted(cluster(), facts(**all_wait()))
-    head, workers = annotations(updated(stored, replicas=3))
+    head, workers = annotations_of(updated(stored, replicas=3))
     assert (head[names.GANG_SIZE], workers[names.GANG_SIZE]) == ("4", "4")
 
 
