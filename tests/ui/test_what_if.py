@@ -308,7 +308,8 @@ def test_a_form_is_read_as_it_is_written():
     form = Form.of(
         {"add-nodes": " 2xa  3xb ", "queue": "t.deserved=1", "samples": "", "other": "x", "remove": b"odd"}.items()
     )
-    asked = form.question(("d",))
+    asked = form.question(("d",), ("shared",))
+    assert (asked.drivers, asked.shared_drivers) == (("d",), ("shared",))
     assert (list(asked.add_nodes), list(asked.queue), asked.samples, asked.horizon_s) == (["2xa", "3xb"], ["t.deserved=1"], 1, 86_400.0)  # fmt: skip
     with pytest.raises(ChangeError, match="--samples -1"):
         replace(form, samples="-1").question(("d",))

@@ -41,7 +41,7 @@ class Shortages(NamedTuple):
     worst: RequestCounts | None
     scarcest: (
         RequestShortage | None
-    )  # of requests for devices of several classes that with the fewest free ones; None: all are of one
+    )  # of requests for devices of several drivers that with the fewest free ones; None: all are of one
 
     @property
     def selector_failed(self) -> bool:
@@ -94,17 +94,18 @@ class ShortageCounter:
         worst: RequestCounts | None = None
         scarcest: RequestShortage | None = None
         least = 0.0
-        classes = {
-            frozenset(request.class_name for request in alternatives)
+        drivers = {
+            named_drivers(request.filter.class_selectors)
             for claim in unit.shape.claims
             for alternatives in claim.alternatives
+            for request in alternatives
         }
         for claim, claim_request in zip(unit.shape.claims, unit.claims, strict=True):
             for alternatives in claim.alternatives:
                 of_request: list[tuple[RequestShortage, RequestCounts]] = []
                 for request in alternatives:
                     counts = self._counts_for(request, refusals)
-                    of = _class_of(request) if len(classes) > 1 else ""
+                    of = _class_of(request) if len(drivers) > 1 else ""
                     shortage = _shortage(str(claim_request), request, counts, len(alternatives), of)
                     of_request.append((shortage, counts))
                 found += [shortage for shortage, _ in of_request]

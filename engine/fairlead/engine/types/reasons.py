@@ -114,7 +114,7 @@ class RequestShortage:
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
     alternatives: int = 1  # that its request has (`firstAvailable`)
-    of: str = ""  # "DeviceClass x (driver y)", where the pod's requests are for devices of several classes
+    of: str = ""  # "DeviceClass x (driver y)", where the pod's requests are for devices of several drivers
 
     @property
     def free(self) -> int:
