@@ -76,6 +76,9 @@ SCALING: Json = {
         },
     },
 }  # fmt: skip
+OF_PODS: Json = {
+    **FLAVOR, "spec": {"measure": "Resource", "resourceName": "cpu", "nodeSelector": {"a": "b"}},
+}  # fmt: skip
 GANG: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
     "spec": {
@@ -153,7 +156,7 @@ def _parameters(raw: Json) -> BaseModel:
 
 CASES: list[tuple[type[BaseModel], list[Json], Read]] = [
     (Queue, [QUEUE], Queue.stored),
-    (Flavor, [FLAVOR, SCALING], Flavor.stored),
+    (Flavor, [FLAVOR, SCALING, OF_PODS], Flavor.stored),
     (Gang, [GANG], Gang.stored),
     (TenancyPolicy, [POLICY], TenancyPolicy.stored),
     (GpuConfig, [GPU, TIME_SLICES], _parameters),

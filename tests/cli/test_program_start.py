@@ -25,7 +25,10 @@ def test_no_other_command_is_imported_and_garbage_is_collected_once_it_runs() ->
         "try: main.main()\nexcept SystemExit: pass\n"
         "print(*sorted(m.removeprefix('fairlead.cli.') for m in sys.modules if m.startswith('fairlead.cli.')), gc.isenabled())"
     )
-    assert run(said).stdout.splitlines()[-1] == "command main options printer programs programs.controller False"
+    assert (
+        run(said).stdout.splitlines()[-1]
+        == "command completion contexts main options printer programs programs.controller False"
+    )
     made = run(
         "import asyncio, gc\nfrom fairlead.cli.options import Logged\nfrom fairlead.cli.serve import serve\n"
         "async def program(options, *, ready): print(gc.isenabled(), gc.get_freeze_count() > 0)\n"

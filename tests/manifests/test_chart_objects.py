@@ -192,7 +192,9 @@ def monitors(template, **values: Any) -> set[str]:
     kinds = {"ServiceMonitor", "PrometheusRule"}
     found = template(values={"monitoring": values})
     names = {each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap" and "data" in each}
-    return {each["kind"] for each in found if each["kind"] in kinds} | {name.rpartition("-")[0] for name in names}
+    return {each["kind"] for each in found if each["kind"] in kinds} | {
+        name.partition("-dashboard")[0] + "-dashboard" for name in names
+    }
 
 
 def test_one_value_brings_all_of_monitoring_and_each_part_can_be_left_out_or_come_alone(template):
@@ -232,7 +234,7 @@ def test_the_rules_of_the_chart_are_those_that_are_tested_with_the_addresses_tha
 def test_each_dashboard_is_a_config_map_that_grafanas_sidecar_takes(template):
     found = [e for e in template(values={"monitoring": {"enabled": True}}) if e["kind"] == "ConfigMap" and "data" in e]
     files = {path.name: path.read_text() for path in (CHART / "files" / "dashboards").glob("*.json")}
-    assert len(found) == len(files) == 7
+    assert len(found) == len(files) == 8
     for each in found:
         ((name, text),) = each["data"].items()
         assert text == files[name]

@@ -12,7 +12,7 @@ from fairlead.kube import timestamps
 from fairlead.ui.model.facts import Past
 from fairlead.ui.model.runs import runs
 from fairlead.ui.model.scope import EVERYTHING, Scope, restrict
-from fairlead.ui.model.time_chart import Choice, TimeChart, as_json, time_chart
+from fairlead.ui.model.time_chart import BYS, Choice, TimeChart, as_json, time_chart
 from fairlead.ui.pages import gantt
 from fairlead.ui.serve import pages
 from tests.support import ui
@@ -160,7 +160,7 @@ async def test_runs_of_other_namespaces_are_absent():
     past = a_past(*busy(50), span("secret", 3, 2, namespace="elsewhere-9", queue="queue-9"))
     scope = Scope(namespaces=frozenset({"team-1"}), cluster=True, queues=True)
     facts = restrict(everything, scope)
-    for by, until, as_ in itertools.product(("queue", "node"), (None, NOW - HOUR), (True, False)):
+    for by, until, as_ in itertools.product(BYS, (None, NOW - HOUR), (True, False)):
         text = pages.time(facts, past, Choice(by=by, until=until), json=as_, scope=scope).text
         assert "team-1/" in text
         for other in ("secret", "elsewhere-9", "team-0/", "team-2/", "team-3/", "team-4/"):

@@ -91,7 +91,9 @@ async def test_other_systems_words_are_fixed_too_and_only_on_gated_pods(cluster:
         ours["metadata"]["labels"] = theirs
         await cluster.alice.create(PODS, ours)
         for changes in (hop, other):
-            with pytest.raises(errors.ApiError, match="since the pod was admitted; delete the pod and create it again"):
+            with pytest.raises(
+                errors.ApiError, match=r"since the pod was admitted, .*; delete the pod and create it again"
+            ):
                 await cluster.alice.patch(PODS, "p", changes, namespace="ml", kind=Patch.MERGE)
     unmanaged = {"containers": [{"name": "c", "image": "busybox"}]}
     plain = {"metadata": {"name": "plain", "namespace": "ml", "labels": theirs}, "spec": unmanaged}

@@ -340,7 +340,8 @@ class ClusterSeen:
     @cached_property
     def page(self) -> Raw:
         text = self.answers.page("/map")
-        found = {state: number(rf"(\d+) {state}\b", otherwise=0)(text) for state in STATES}
+        legend = text.partition(" States ")[2]
+        found = {state: number(rf"(\d+) {state}\b", otherwise=0)(legend) for state in STATES}
         return {**_counts(found), "GPUs": number(r"(\d+) GPUs on")(text)}
 
     @cached_property
