@@ -38,7 +38,7 @@ from fairlead.sandbox.install import manifests
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SHOWN: Final = ROOT / "docs" / "images" / "ui"
-WIDTHS: Final = (1280, 768, 390)
+WIDTHS: Final = (1440, 1024, 390)
 LEAST_HEIGHT, MOST_HEIGHT = 500, 1800  # a page goes on below: a gang's with more of its timeline, a node's is whole
 COLOURS: Final = 128  # of a palette; text stays smooth, and a picture takes a third
 WAVE_S, SCENE_S = 60.0, 90.0
@@ -72,16 +72,16 @@ PAGES: Final = {
     "what-if": "/what-if",
 }
 DOCS: Final = (
-    Picture("node", 1280, dark=False, file="cluster.png"),
+    Picture("node", 1440, dark=False, file="cluster.png"),
     Picture("map", 390, dark=True, file="cluster-phone-dark.png"),
-    Picture("queues", 1280, dark=False, file="queues.png"),
-    Picture("gangs", 1280, dark=False, file="gangs.png"),
-    Picture("gangs", 768, dark=True, file="gangs-tablet-dark.png"),
-    Picture("gang", 1280, dark=False, file="gang.png"),
-    Picture("time", 1280, dark=False, file="time.png"),
-    Picture("queue", 1280, dark=True, file="queue-dark.png"),
-    Picture("cost", 1280, dark=False, file="cost.png"),
-    Picture("what-if", 1280, dark=False, file="what-if.png"),
+    Picture("queues", 1440, dark=False, file="queues.png"),
+    Picture("gangs", 1440, dark=False, file="gangs.png"),
+    Picture("gangs", 1024, dark=True, file="gangs-tablet-dark.png"),
+    Picture("gang", 1440, dark=False, file="gang.png"),
+    Picture("time", 1440, dark=False, file="time.png"),
+    Picture("queue", 1440, dark=True, file="queue-dark.png"),
+    Picture("cost", 1440, dark=False, file="cost.png"),
+    Picture("what-if", 1440, dark=False, file="what-if.png"),
 )
 
 

@@ -17,8 +17,8 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Request, async_playwright, expect
 
-WIDE: Final = 1280
-TABLET: Final = 768
+WIDE: Final = 1440
+TABLET: Final = 1024
 PHONE: Final = 390
 WIDTHS: Final = (WIDE, TABLET, PHONE)
 HEIGHT: Final = 900
