@@ -111,6 +111,7 @@ RESTS: Final[Mapping[str, str]] = MappingProxyType(
         "endless": "of its owner's kind: another gang",
         "started": "set by its admission; time alone ends what it protects, which the decision says itself (`Plan.due`)",
         "members": "come, go and leave with pods, whose handler asks",
+        "pods": "come and go with pods, whose handler asks",
         "idle": "changes with each sample; the reconciler asks when something follows from it",
         "relocation": "follows its pods",
         "checkpointed": "orders victims only",

@@ -1,7 +1,6 @@
-"""Marks of an eviction that got onto pods past webhook and policy: without the decision in the Gang's status they hold and decide nothing.
+"""Marks of an eviction that got onto pods past the policy on them: without the decision in the Gang's status they hold and decide nothing.
 
-The bench has no webhook, as where it is down or leaves a namespace out (`fairlead.dev/ignore`): a tenant writes what it likes of its pods, once
-a label of these says that the webhook had them (of others the policy on pods keeps our keys as they are).
+The policy is not bound here, as where `policies.controllerPods` is false: a tenant writes what it likes of its pods.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fairlead.api import names
 from fairlead.controller.gangs.membership import decisions
 from fairlead.controller.gangs.membership.decisions import Decision
 from fairlead.kube import errors, timestamps
-from fairlead.kube.resources import GANGS, PODS, QUEUES, raw
+from fairlead.kube.resources import GANGS, PODS, QUEUES, VALIDATING_POLICY_BINDINGS, raw
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.support.teams import OTHER, borrowers, evicted, standing, teams
 from tests.support.tenants import EDITOR, OWNER, bind_tenants
@@ -26,7 +25,11 @@ FAR = "2099-01-01T00:00:00Z"
 NOW = 1_800_000_000.0
 OPEN = {"spec": {"namespaceSelector": None}}
 QUEUE = {names.QUEUE: OTHER}
-LABELLED = {names.REVIEWED: "forged"}
+
+
+async def tenants(bench: Bench) -> None:
+    await bind_tenants(bench.client)
+    await bench.client.delete(VALIDATING_POLICY_BINDINGS, "fairlead-controller-pods")
 
 
 async def forge(bench: Bench, name: str, at: str = FAR, **mark: Any) -> None:
@@ -38,11 +41,11 @@ async def forge(bench: Bench, name: str, at: str = FAR, **mark: Any) -> None:
 
 async def test_a_forged_place_holds_no_device(bench: Bench) -> None:
     await teams(bench)
-    await bind_tenants(bench.client)
+    await tenants(bench)
     await bench.template("one", 1)
     await bench.client.patch(QUEUES, OTHER, OPEN)
     async with bench.controller():
-        await bench.pod("runs", template="one", annotations=QUEUE, labels=LABELLED)
+        await bench.pod("runs", template="one", annotations=QUEUE)
         await bench.until(lambda: bench.running(["runs"]), "a pod that got a device as any")
         pod = bench.get("runs")
         assert pod is not None
@@ -56,11 +59,11 @@ async def test_a_forged_place_holds_no_device(bench: Bench) -> None:
 
 async def test_a_forged_eviction_is_no_reason_to_go_first(bench: Bench) -> None:
     await teams(bench)
-    await bind_tenants(bench.client)
+    await tenants(bench)
     await bench.template("one", 1)
     await bench.client.patch(QUEUES, OTHER, OPEN)
     async with bench.controller():
-        await bench.pod("victim", template="one", annotations=QUEUE, labels=LABELLED)
+        await bench.pod("victim", template="one", annotations=QUEUE)
         await bench.until(lambda: bench.running(["victim"]), "a pod of the tenant's")
     victim = bench.get("victim")
     assert victim is not None
@@ -86,9 +89,9 @@ async def test_a_forged_eviction_is_no_reason_to_go_first(bench: Bench) -> None:
 async def test_a_forged_mark_keeps_no_gang_from_being_evicted(bench: Bench) -> None:
     """A pod that is to go in 2099 would count as leaving: others would wait for its devices, and reclaim none."""
     await teams(bench)
-    await bind_tenants(bench.client)
+    await tenants(bench)
     async with bench.controller():
-        await borrowers(bench, labels=LABELLED)
+        await borrowers(bench)
         for name in ("one", "two"):
             await forge(bench, name, kind="Reclaim")
         await bench.pod("owner", template="eight", namespace=OTHER)
