@@ -8,7 +8,10 @@ from fairlead.ui.model import plain_pods
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.gang_devices import Held
 from fairlead.ui.model.gang_list import PAGE_SIZE, Choice, LineMemory, gang_list
+from fairlead.ui.serve import pages
 from tests.support import ui
+
+from .markup import check
 
 GANGS = [
     ui.gang("b", "x", queue="q", position=2, size=4, queuedTime="2027-01-15T06:00:00Z"),
@@ -22,6 +25,14 @@ HELD = {"x/c": Held(16, 4), "y/a": Held(2, 2)}
 
 def listed(lines, choice, *, now=ui.NOW):
     return gang_list(lines, choice, now=now, held=lambda gangs: {each: HELD[each] for each in HELD.keys() & gangs})
+
+
+def test_a_gang_that_waits_shows_what_it_asks_for():
+    facts = Facts(at=ui.NOW, gangs=(ui.gang("b", "x", asks=["8 × gpu.nvidia.com"]), GANGS[2]))
+    text = " ".join(check(pages.gangs(facts, {}, json=False).text).text.split())
+    assert "asks for 8 × gpu.nvidia.com" in text
+    one = " ".join(check(pages.one_gang(facts, "x", "b", json=False).text).text.split())
+    assert "8 × gpu.nvidia.com asked for" in one
 
 
 def shown(found=GANGS, **query):

@@ -86,6 +86,8 @@ def hostile(name):
             raw["metadata"]["namespace"] = name
     for raw in made["gangs"]:
         raw["status"] |= {"queue": name, "nodes": [name], "reservedNodes": [name], "reason": name, "message": name}
+        if raw["status"].get("phase") == "Waiting":
+            raw["status"]["asks"] = [name]
         if "why" in raw["status"]:
             raw["status"]["why"] |= {"message": name, "advice": name, "details": [name], "blockers": [name]}
             raw["status"]["why"]["holders"] = [{"gang": f"{name}/{name}", "queue": name, "devices": 1}]

@@ -67,6 +67,11 @@ async def test_pages_of_a_cluster_and_of_its_snapshot(tmp_path: Path):
             assert (found["counts"]["held"] + found["counts"]["idle"], found["counts"]["free"]) == (6, 2)
             holds = [gpu["holds"][0]["gang"] for gpu in found["nodes"][0]["gpus"] if gpu["holds"]]
             assert holds == ["default/gang-holds"] * 6
+            listed = json.loads((await reader.get("/gangs", Accept="application/json"))[2])
+            assert {each["name"]: each["asks"] for each in listed} == {
+                "gang-holds": [],
+                "gang-waits": ["4 × gpu.fairlead.dev"],
+            }
             for path, words in (
                 ("/queues", ("queues",)),
                 ("/gangs", ("gangs", "-A")),

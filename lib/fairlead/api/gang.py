@@ -295,6 +295,8 @@ class GangStatus(Part):
     """Why it is pending, in parts."""
     forecast: GangForecast | None = None
     """When it is likely to start, while it waits."""
+    asks: list[Line] = Field(default_factory=list, max_length=16)
+    """The devices that its members ask for, by device class, such as `8 × gpu.nvidia.com`, until it has them."""
     nodes_awaited: GangNodes | None = None
     """Its demand for nodes, while it lacks devices of a flavor that scales."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)

@@ -16,6 +16,7 @@ from fairlead.controller.gangs.evictions.past_evictions import Outlook, PastEvic
 from fairlead.controller.gangs.held import idleness
 from fairlead.controller.gangs.membership.gangs import Gang, GangId, SharedDecision
 from fairlead.controller.gangs.membership.members import Stage
+from fairlead.controller.report.asked import asked
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
@@ -66,6 +67,8 @@ def gang_status(
     waiting = state.waiting
     if state.queue:
         status["queue"] = state.queue
+    if not admitted and (asks := asked(gang.at(Stage.GATED))):
+        status["asks"] = asks
     if summary.phase == "Waiting" and waiting is not None:
         if waiting.place is not None:
             status["position"] = waiting.place
@@ -134,7 +137,7 @@ def _without_pods(
         "members": 0,
         "ready": 0,
         **{name: list[str]() for name in ("nodes", "placement", "reservedNodes")},
-        **dict.fromkeys(("models", "position", "why", "forecast", "nodesAwaited")),
+        **dict.fromkeys(("asks", "models", "position", "why", "forecast", "nodesAwaited")),
         "conditions": _conditions(summary, state, before, now, past=past),
     }
 

@@ -50,6 +50,7 @@ def _line(raw: Raw, *, now: float) -> Line:
         waited_s=_waited_s(phase, status, age_s, now=now),
         evicts_at=None if (eviction := eviction_of(status)) is None else str(eviction["at"]),
         models=tuple((status.get("models") or {}).get("held") or ()),
+        asks=tuple(status.get("asks") or ()),
     )
 
 
@@ -155,6 +156,7 @@ class Line:
     waited_s: float | None = None  # since it is queued or was evicted; of one that has devices, until it got them
     evicts_at: str | None = None  # when its pods go, RFC 3339, where an eviction of it is set
     models: tuple[str, ...] = ()  # its devices by model, such as `16 × NVIDIA H100 80GB HBM3`
+    asks: tuple[str, ...] = ()  # the devices that it waits for, by device class, such as `16 × gpu.nvidia.com`
 
 
 UNKNOWN = "Unknown"  # the phase of a gang whose line cannot be made
