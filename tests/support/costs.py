@@ -124,8 +124,6 @@ def lives(draw: st.DrawFn) -> list[Interval]:
     return found
 
 
-
-
 @st.composite
 def pod_lives(draw: st.DrawFn) -> list[PodInterval]:
     """Up to four pods over three days, of flavors with a price, with two and without."""

@@ -269,7 +269,11 @@ def _days(since_us: int, until_us: int) -> list[tuple[int, int]]:
 
 
 def _pod_key(each: PodInterval, name: str, time_us: int) -> str:
-    own = {**each.holder._asdict(), "flavor": each.amount.flavor, "day": datetime.fromtimestamp(time_us // 1_000_000, UTC).date().isoformat()}
+    own = {
+        **each.holder._asdict(),
+        "flavor": each.amount.flavor,
+        "day": datetime.fromtimestamp(time_us // 1_000_000, UTC).date().isoformat(),
+    }
     if name.startswith("label="):
         return dict(each.holder.labels).get(name.removeprefix("label="), "")
     return str(own.get(name, ""))

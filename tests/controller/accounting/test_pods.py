@@ -30,10 +30,11 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 async def settings(bench: Bench, **queue: Any) -> None:
     await flavor(bench, "cpu", price=[{"perHour": "0.05", "currency": "EUR"}])
-    spec = {"deviceSelector": f'device.driver == "{names.DRIVER}"'}
-    await bench.client.create(resources.FLAVORS, {"metadata": {"name": "gpu"}, "spec": spec})
+    devices = {"deviceSelector": f'device.driver == "{names.DRIVER}"'}
+    await bench.client.create(resources.FLAVORS, {"metadata": {"name": "gpu"}, "spec": devices})
     selector = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
-    spec = {"flavors": [{"flavor": "gpu", "limit": 16}], "namespaceSelector": selector, **queue}
+    quotas = [{"flavor": "gpu", "limit": 16}]
+    spec: dict[str, Any] = {"flavors": quotas, "namespaceSelector": selector, **queue}
     await bench.client.create(resources.QUEUES, {"metadata": {"name": "team"}, "spec": spec})
 
 
@@ -51,7 +52,9 @@ def spent(ledger: str, *by: str) -> dict[tuple[str, ...], Fraction]:
 
 async def until(found: Any, timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not found():
+        while True:  # the ledger is written some seconds later
+            if found():
+                return
             await asyncio.sleep(0.3)
 
 
@@ -98,9 +101,10 @@ async def test_a_budget_in_cpu_hours_stops_the_queue_that_has_spent_them(bench: 
         assert "cpu-hours are spent" in str(bench.status("second"))
         assert bench.running(first), "nothing is evicted for it"
         queue = await bench.client.get(resources.QUEUES, "team")
-        async with asyncio.timeout(30):
-            while (queue["status"].get("budget") or {}).get("percent", 0) < 100:
-                await asyncio.sleep(0.5)
-                queue = await bench.client.get(resources.QUEUES, "team")
+        for _ in range(60):  # the status is written a moment later
+            if (queue["status"].get("budget") or {}).get("percent", 0) >= 100:
+                break
+            await asyncio.sleep(0.5)
+            queue = await bench.client.get(resources.QUEUES, "team")
     shown = queue["status"]["budget"]
     assert (shown["flavor"], shown["unit"], "gpuHours" in shown) == ("cpu", "cpu-hours", False)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
+from math import ceil
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +16,15 @@ from hypothesis import strategies as st
 
 from fairlead.api.budget import Budget
 from fairlead.api.queue import QueueStatus
+from fairlead.api.resource_units import in_units
 from fairlead.controller import spending, term
 from fairlead.controller.report.queue_status import QueueShown, crossed, queue_status, said
 from fairlead.controller.report.status_writer import known_fields, merge_patch
 from fairlead.controller.spending import ASK_S, BudgetNow, HeldAmount, Said, SpendingBudgets, Spent
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import FlavorUse, QueueUse
-from fairlead.engine.types.settings import BudgetState, QueueSpec
+from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import BudgetState, FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.resources import EVENTS, QUEUES
 from fairlead.kube.timestamps import HOUR_US
 from fairlead.ui.model.explanations import queue_explanation
@@ -28,6 +32,8 @@ from fairlead.ui.model.queues import line
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.queues.test_queues_and_probes import flavor, seen
 from tests.controller.queues.test_queues_and_probes import status as status_of
+from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.world import h100_world
 
 NOON = datetime.fromisoformat("2026-11-23T12:00:00+00:00").timestamp()
 MIDNIGHT = NOON + 12 * 3600
@@ -59,9 +65,7 @@ class Kept:
         self.resources = {"cpu": "cpu", "memory": "memory"}
         self.of = SpendingBudgets(ledger.spent)
 
-    def at(
-        self, now: float, *, gpus: Fraction | int | None = None, flavors: tuple[FlavorUse, ...] = ()
-    ) -> BudgetState:
+    def at(self, now: float, *, gpus: Fraction | int | None = None, flavors: tuple[FlavorUse, ...] = ()) -> BudgetState:
         """What the engine gets; then the queue holds this."""
         self.of.update(self.queues, self.budgets, self.said, now, self.resources)
         state = self.of.with_budgets(self.queues)[0].budget
@@ -269,6 +273,54 @@ def test_what_a_status_says_counts_for_the_flavor_of_which_it_says_it() -> None:
     kept = Kept(Ledger(red=None), **of_memory())
     kept.said = {"red": Said(Fraction(99), MIDNIGHT, "memory")}
     assert kept.at(NOON).spent == 99
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_queue_starts_anything_beyond_its_budget_or_holds_more_than_a_limit_of_any_measure(seed: int) -> None:
+    """Gangs come and go; what the queue held is summed beside, slowly, and decisions are made at any time, also when it was foretold."""
+    random = Random(seed)
+    unit = ("gpu", "cpu", "memory")[seed % 3]
+    fields = {"gpuHours": "12"} if unit == "gpu" else {"flavor": unit, "hours": "60"}
+    budget = Budget.model_validate({"per": "month", "onExhausted": "stop", **fields})
+    limits = {"cpu": random.choice((24, 48)), "gpu": 12, "memory": 96 * GIB}
+    plain = (QueueSpec(name="a", quotas=tuple(FlavorQuota(flavor=name, limit=most) for name, most in limits.items())),)
+    made = h100_world(2)
+    pods = [
+        FlavorSpec(name=name, device_selector="", measure="Resource", resource_name=name) for name in ("cpu", "memory")
+    ]
+    made.flavors = (FlavorSpec(name="gpu", device_selector="true"), *pods)
+    of = SpendingBudgets(lambda *_: Spent(Fraction(0), round(NOON * 1e6)))
+    slow, now, stopped, started, running = Fraction(0), NOON, 0, 0, list[str]()
+    for number in range(14):
+        of.update(plain, {"a": budget}, {}, now, {"cpu": "cpu", "memory": "memory"})
+        (queue,) = made.queues = of.with_budgets(plain)
+        made.now, state = now, queue.budget
+        assert state is not None
+        assert state.exhausted(now) is (slow >= budget.limit)
+        if running and random.random() < 0.3:
+            made.end(running.pop(0))
+        requests = {"cpu": str(random.choice((1, 4, 12))), "memory": f"{random.choice((4, 16))}Gi"}
+        body = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+        wanted = gang(f"g{number}", random.randint(1, 3), claim_spec(device_request()), queue="a", pod=body)
+        plan = made.decide(wanted)
+        assert not (plan.admissions and slow >= budget.limit)
+        stopped += any(each.reason.code is Code.BUDGET_EXHAUSTED for each in plan.waiting)
+        made.carry_out(plan, [wanted])
+        running += [each.id for each in plan.admissions]
+        started += len(plan.admissions)
+        of.note(plan.queues, now)
+        (use,) = plan.queues
+        held = {each.flavor: Fraction(each.used) for each in use.flavors}
+        assert all(held.get(name, 0) <= most for name, most in limits.items())
+        rate = Fraction(use.gpus) if unit == "gpu" else in_units(unit, held.get(unit, Fraction(0)))
+        step = random.choice((60, 600, 3600))
+        (queue,) = of.with_budgets(plain)
+        foretold = queue.budget.exhausts_at if queue.budget is not None else None
+        if foretold is not None and random.random() < 0.6:
+            step = max(1, ceil(foretold - now))
+        slow, now = slow + rate * step / 3600, now + step
+    assert started
+    assert stopped or slow < budget.limit
 
 
 def test_status_and_views_name_the_unit() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import closing
 from fractions import Fraction
 
@@ -53,13 +54,13 @@ class Told:
         for each in self.account.take():
             self.rows[each.pod_uid, each.amount, each.start_us] = each
 
-    def hours(self, flavor: str, until: float) -> list[tuple[float, float, Fraction]]:
+    def hours(self, flavor: str, until: float) -> list[tuple[float, float, float]]:
         """From, to and amount of each."""
         return [
             (
                 (each.start_us - MONDAY_US) / HOUR_US,
                 ((each.end_us or at(until)) - MONDAY_US) / HOUR_US,
-                each.amount.amount,
+                float(each.amount.amount),
             )
             for each in sorted(self.rows.values(), key=lambda each: each.start_us)
             if each.amount.flavor == flavor
@@ -70,7 +71,7 @@ def test_a_pod_counts_from_when_it_was_bound_until_its_containers_ended() -> Non
     told = Told()
     told.see(1.25, seen(CPU, GIB))
     told.see(3, ended=(PodEnded("p", at(2.5)),))
-    assert told.hours("cpu", 9) == [(1, 2.5, Fraction(7, 2))]
+    assert told.hours("cpu", 9) == [(1, 2.5, 3.5)]
     assert told.hours("memory", 9) == [(1, 2.5, 16)], "several flavors count the same pod"
 
 
@@ -79,18 +80,18 @@ def test_a_flavor_that_comes_later_counts_from_then_on_and_one_that_goes_no_long
     told.see(1, seen(CPU))
     told.see(4, seen(CPU, GIB, counted=4))
     told.see(6, seen(GIB, counted=4))
-    assert told.hours("cpu", 9) == [(1, 6, Fraction(7, 2))]
+    assert told.hours("cpu", 9) == [(1, 6, 3.5)]
     assert told.hours("memory", 9) == [(4, 9, 16)]
 
 
 def test_a_gang_that_was_admitted_before_any_flavor_counts_from_when_the_flavor_was_made() -> None:
     told = Told()
     told.see(5, seen(CPU, since=1, counted=4.5))
-    assert told.hours("cpu", 9) == [(4.5, 9, Fraction(7, 2))]
+    assert told.hours("cpu", 9) == [(4.5, 9, 3.5)]
 
 
 def test_nothing_counts_from_before_the_ledger() -> None:
-    assert Told(3, seen(CPU, since=1)).hours("cpu", 9) == [(3, 9, Fraction(7, 2))]
+    assert Told(3, seen(CPU, since=1)).hours("cpu", 9) == [(3, 9, 3.5)]
 
 
 def test_what_a_node_or_a_pod_changes_counts_from_when_it_is_seen() -> None:
@@ -101,14 +102,14 @@ def test_what_a_node_or_a_pod_changes_counts_from_when_it_is_seen() -> None:
     told.see(3, seen())  # its node has another label
     told.see(4, seen())
     told.see(5, seen(CPU))
-    assert told.hours("cpu", 9) == [(1, 2, Fraction(7, 2)), (2, 3, 5), (4, 9, Fraction(7, 2))]
+    assert told.hours("cpu", 9) == [(1, 2, 3.5), (2, 3, 5), (4, 9, 3.5)]
 
 
 def test_growth_is_more_pods() -> None:
     told = Told()
     told.see(1, seen(CPU))
     told.see(2, seen(CPU, since=2, pod="q"))
-    assert told.hours("cpu", 9) == [(1, 9, Fraction(7, 2)), (2, 9, Fraction(7, 2))]
+    assert told.hours("cpu", 9) == [(1, 9, 3.5), (2, 9, 3.5)]
 
 
 def test_the_next_leader_goes_on() -> None:
@@ -116,7 +117,7 @@ def test_the_next_leader_goes_on() -> None:
     told = Told(0, *(seen(CPU, since=0, pod=name) for name in "abc"))
     told.see(2)
     told.begin(2, 5, seen(CPU, since=0, pod="a"), seen(CPU, since=3, pod="d"), ended=(PodEnded("b", at(4)),))
-    assert sorted(told.hours("cpu", 9)) == [(0, end, Fraction(7, 2)) for end in (2, 4, 9)] + [(3, 9, Fraction(7, 2))]
+    assert sorted(told.hours("cpu", 9)) == [(0, end, 3.5) for end in (2, 4, 9)] + [(3, 9, 3.5)]
 
 
 STEPS = st.lists(
@@ -153,7 +154,7 @@ def test_a_flavor_never_counts_a_pod_twice_at_once(steps: list[tuple[int, str, t
                 for each in told.rows.values()
                 if (each.pod_uid, each.amount.flavor) == (pod, flavor)
             )
-            assert all(first[1] <= second[0] for first, second in zip(own, own[1:], strict=False)), own
+            assert all(first[1] <= second[0] for first, second in itertools.pairwise(own)), own
 
 
 # -- the store -----------------------------------------------------------------------------------------------------

@@ -229,11 +229,15 @@ def said(now: BudgetNow) -> str:
     """One sentence, without figures that change from minute to minute: these are in `status.budget`."""
     limit, renews = _limit(now), timestamps.seconds(now.period.end)
     if not now.unit:
-        return f"what is spent of the {limit} is not known, as that is no Flavor with measure Resource: nothing is stopped"
+        return (
+            f"what is spent of the {limit} is not known, as that is no Flavor with measure Resource: nothing is stopped"
+        )
     if now.percent is None:
         return f"what is spent of the {limit} is not known, as there is no ledger: nothing is stopped"
     if now.percent >= 100:
-        return f"the {limit} of the {now.budget.per} are spent; they renew at {renews}; {_THEN[now.budget.on_exhausted]}"
+        return (
+            f"the {limit} of the {now.budget.per} are spent; they renew at {renews}; {_THEN[now.budget.on_exhausted]}"
+        )
     passed = max((each for each in now.budget.warn_at if each <= now.percent), default=None)
     more = "less than that is spent" if passed is None else f"{passed} % or more are spent"
     return f"{limit} of the {now.budget.per}, of which {more}; they renew at {renews}"
