@@ -90,7 +90,7 @@ GANG: Json = {
         "size": 2, "queue": "a", "topology": "required:rack", "align": "a.b/c", "models": "same", "minRuntime": "1m", "hold": HOLD, "subgroupSize": 2, "subgroupTopology": "required:rack",
     },
     "status": {
-        "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
+        "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "withoutDevices": ["a"], "ready": 1, "position": 1, "reason": "r",
         "message": "m", "nodes": ["n"], "reservedNodes": ["n"], "waitSeconds": 1.5, "queuedTime": "t", "admittedTime": "t", "conditions": [CONDITION],
         "models": {"rule": "same", "held": ["2 × H100"]},
         "placement": [{"level": "rack", "asked": "required", "domains": 1, "apart": 0, "where": ["r: 2 members"]}],
