@@ -156,7 +156,11 @@ def test_a_head_that_waits_with_its_workers_needs_a_place_too(members: str, star
 
 
 def policy_of(**spec: object) -> dict[str, object]:
-    return {"kind": "TenancyPolicy", "metadata": {"name": "whole"}, "spec": {"namespaceSelector": {}, "members": "all", **spec}}
+    return {
+        "kind": "TenancyPolicy",
+        "metadata": {"name": "whole"},
+        "spec": {"namespaceSelector": {}, "members": "all", **spec},
+    }
 
 
 def queue_of(name: str, **spec: object) -> dict[str, object]:

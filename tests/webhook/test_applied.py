@@ -129,7 +129,9 @@ async def test_the_table_holds_on_an_apiserver(with_groups: Cluster) -> None:
     rows = [
         (name, case)
         for name, case in table.cases()
-        if case["object"]["kind"] in RESOURCES and name not in PRUNED and not case.get("shared")  # options of the program
+        if case["object"]["kind"] in RESOURCES
+        and name not in PRUNED
+        and not case.get("shared")  # options of the program
     ]
     different = []
     async with cluster.webhook():

@@ -124,7 +124,7 @@ Made of the tables that the webhook runs. What comes of them, manifest by manife
 
 
 def rules_page() -> str:
-    return "\n".join([RULES_HEAD, _refusals(), _rules()])
+    return f"{RULES_HEAD}\n{_refusals()}\n{_rules()}"
 
 
 def _refusals() -> str:

@@ -103,7 +103,12 @@ def _only(raw: Json, kind: str, fields: Iterable[str], *, every: bool = False) -
     spec = raw.get("spec") or {}
     if every or spec.get("members") is not None:
         kept = {name: spec[name] for name in fields if name in spec}
-        yield {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": raw["metadata"]["name"]}, "spec": kept}
+        yield {
+            "apiVersion": names.API_VERSION,
+            "kind": kind,
+            "metadata": {"name": raw["metadata"]["name"]},
+            "spec": kept,
+        }
 
 
 def _with_policies(gangs: Iterable[GangRequest], documents: Iterable[Json]) -> Iterator[GangRequest]:
