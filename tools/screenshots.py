@@ -72,6 +72,7 @@ PAGES: Final = {
     "what-if": "/what-if",
 }
 DOCS: Final = (
+    Picture("overview", 1440, dark=False, file="overview.png"),
     Picture("node", 1440, dark=False, file="cluster.png"),
     Picture("map", 390, dark=True, file="cluster-phone-dark.png"),
     Picture("queues", 1440, dark=False, file="queues.png"),

@@ -110,15 +110,16 @@ def test_ctrl_c_is_quiet(server: Apiserver, environment: dict[str, str]) -> None
 
 
 def seen(words: tuple[str, ...], environment: dict[str, str], act: Callable[[subprocess.Popen[bytes]], None]) -> str:
-    """What is on a terminal; `act` is called while the line of progress is there."""
+    """What is on a terminal; `act` is called once the line of progress is there."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([*FAIRLEAD, *words], env=environment, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        found = b""
+        found, acted = b"", False
         with suppress(OSError):  # that is how a terminal ends
             while part := os.read(ours, 65536):
                 found += part
-                if "…".encode() in found:
+                if "…".encode() in found and not acted:
+                    acted = True
                     act(process)
         process.wait(60)
     os.close(ours)

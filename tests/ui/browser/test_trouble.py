@@ -45,9 +45,9 @@ async def test_a_cluster_that_was_away_is_shown_again_after_reloading(chromium):
         apiserver.away = False
         times.now += FRESH_S
         await seen.page.reload()
-        assert "24 GPUs" in await seen.page.get_by_role("main").inner_text()
+        assert "of 24" in await seen.page.get_by_role("main").inner_text()
         apiserver.away = True
         times.now += FRESH_S
         await seen.page.reload()
         assert "does not answer" in await seen.page.get_by_role("status").inner_text()
-        assert await seen.page.get_by_role("link", name="node-000").count() == 1, "what was read stays"
+        assert "of 24" in await seen.page.get_by_role("main").inner_text(), "what was read stays"
