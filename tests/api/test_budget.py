@@ -84,6 +84,17 @@ def test_what_is_written_is_exact() -> None:
         ({"gpuHours": 2.5}, "spec.budget.gpuHours: 2.5 is no number of GPU-hours: write digits, in quotes"),
         ({"gpuHours": True}, "spec.budget.gpuHours: True is no number of GPU-hours"),
         ({"gpuHours": "1e3"}, "spec.budget.gpuHours: '1e3' is no number of GPU-hours"),
+        (
+            {"gpuHours": None},
+            "spec.budget: gpuHours: is required, or flavor and hours of a Flavor with measure Resource",
+        ),
+        ({"flavor": "cpu", "hours": 9}, "spec.budget: flavor: means nothing beside gpuHours: remove one of them"),
+        ({"gpuHours": None, "hours": 9}, "spec.budget: flavor: is required with hours"),
+        (
+            {"gpuHours": None, "flavor": "cpu"},
+            "spec.budget: hours: is required with flavor, such as hours: '1000' of cpu",
+        ),
+        ({"gpuHours": None, "flavor": "cpu", "hours": 0}, "spec.budget.hours: 0 hours are spent before they begin"),
         ({"per": "year"}, "spec.budget.per: "),
         ({"timeZone": "Berlin"}, "spec.budget.timeZone: 'Berlin' is no time zone; did you mean Europe/Berlin?"),
         ({"onExhausted": "Stop"}, "spec.budget.onExhausted: "),

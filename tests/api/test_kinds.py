@@ -96,11 +96,6 @@ REFUSED = [
     (Flavor, resource("cpu", deviceSelector="true"), "deviceSelector: is about devices"),
     (Flavor, resource("cpu", capacityName="memory"), "capacityName: means nothing with measure Resource"),
     (Flavor, resource("cpu", autoscaling={"mode": "Visible"}), "autoscaling: is about devices"),
-    (
-        Flavor,
-        resource("cpu", price=[{"perHour": "1", "currency": "EUR"}]),
-        "price: the ledger knows what devices are held",
-    ),
     (Flavor, resource("cpu", nodeSelector={"a b": "c"}), "spec.nodeSelector"),
     (Gang, gang(size=0), "Gang ml/llm: spec.size: input should be greater than or equal to 1, not 0"),
     (Gang, gang(size=2, topology="rack"), "spec.topology: 'rack' is no topology: write required: or preferred:"),

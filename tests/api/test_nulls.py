@@ -56,6 +56,11 @@ QUEUE: Json = {
         "budget": {"gpuHours": "10", "spent": "5", "percent": 50, "renewsAt": "t"},
     },
 }  # fmt: skip
+OF_A_FLAVOR: Json = {
+    **QUEUE,
+    "spec": {"budget": {"flavor": "cpu", "hours": "1000", "per": "day"}},
+    "status": {"budget": {"flavor": "cpu", "hours": "1000", "unit": "cpu-hours", "renewsAt": "t"}},
+}
 PRICE: Json = {"perHour": "2.50", "currency": "EUR", "from": "2026-01-01T00:00:00Z", "capacityType": "spot"}
 FLAVOR: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": METADATA,
@@ -85,7 +90,7 @@ GANG: Json = {
         "size": 2, "queue": "a", "topology": "required:rack", "align": "a.b/c", "models": "same", "minRuntime": "1m", "hold": HOLD, "subgroupSize": 2, "subgroupTopology": "required:rack",
     },
     "status": {
-        "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
+        "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "withoutDevices": ["a"], "ready": 1, "position": 1, "reason": "r",
         "message": "m", "nodes": ["n"], "reservedNodes": ["n"], "waitSeconds": 1.5, "queuedTime": "t", "admittedTime": "t", "conditions": [CONDITION],
         "models": {"rule": "same", "held": ["2 × H100"]},
         "placement": [{"level": "rack", "asked": "required", "domains": 1, "apart": 0, "where": ["r: 2 members"]}],
@@ -155,7 +160,7 @@ def _parameters(raw: Json) -> BaseModel:
 
 
 CASES: list[tuple[type[BaseModel], list[Json], Read]] = [
-    (Queue, [QUEUE], Queue.stored),
+    (Queue, [QUEUE, OF_A_FLAVOR], Queue.stored),
     (Flavor, [FLAVOR, SCALING, OF_PODS], Flavor.stored),
     (Gang, [GANG], Gang.stored),
     (TenancyPolicy, [POLICY], TenancyPolicy.stored),

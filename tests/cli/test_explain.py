@@ -251,3 +251,15 @@ def test_a_time_to_come_says_how_long_that_is():
     assert shown == text.replace("Z (gang", "Z (5m left) (gang")
     assert explanations.with_time_left(text, now=NOW + 301) == text
     assert explanations.with_time_left("until 9999-99-99T99:99:99Z", now=NOW) == "until 9999-99-99T99:99:99Z"
+
+
+def test_members_without_devices_are_named_with_what_they_wait_for():
+    raw = gang(withoutDevices=["bert-head-0"])
+    (part,) = (each for each in explanations.gang_explanation(raw, now=NOW).parts if "without devices" in each.title)
+    assert part.lines == (
+        "bert-head-0: held until the others have their devices, and started with them (fairlead.dev/members: all)",
+    )
+    runs = explanations.gang_explanation(gang(phase="Running", withoutDevices=[f"h{n}" for n in range(12)]), now=NOW)
+    assert any("h9 and 2 more: held until the others had" in line for each in runs.parts for line in each.lines)
+    without = explanations.gang_explanation(gang(), now=NOW).parts
+    assert not any(each.lines and each.lines[0] for each in without if "without devices" in each.title)

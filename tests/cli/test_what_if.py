@@ -155,6 +155,40 @@ def test_a_head_that_waits_with_its_workers_needs_a_place_too(members: str, star
     assert found.after.starts["ml/rollouts"].p50_s == starts
 
 
+def policy_of(**spec: object) -> dict[str, object]:
+    return {
+        "kind": "TenancyPolicy",
+        "metadata": {"name": "whole"},
+        "spec": {"namespaceSelector": {}, "members": "all", **spec},
+    }
+
+
+def queue_of(name: str, **spec: object) -> dict[str, object]:
+    return {"kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("policies", "queues", "starts"),
+    [
+        ([policy_of()], [], None),
+        ([policy_of(mode="Warn")], [], 0),
+        ([policy_of(maxDevicesPerClaim=1)], [], None),
+        ([], [queue_of("team", namespaceSelector={}, parent="dept"), queue_of("dept", members="all")], None),
+        ([], [queue_of("team", namespaceSelector={}), queue_of("dept", members="all")], 0),
+    ],
+    ids=["a policy", "one that warns", "with a rule that what-if does not judge", "the queue above", "another queue"],
+)
+def test_members_without_devices_are_those_of_the_clusters_defaults(
+    policies: list[dict[str, object]], queues: list[dict[str, object]], starts: float | None
+):
+    world = World()
+    world.add_node("a", [gpu(minor) for minor in range(8)], allocatable={"cpu": "8"})
+    ray = yaml.safe_load(RAY)
+    del ray["metadata"]["annotations"]
+    read = reading.World(snapshot=world.snapshot(), now=NOW, policies=policies, queues=queues)
+    assert answer(Question(submit=(ray,), horizon_s=3600.0), read).after.starts["ml/rollouts"].p50_s == starts
+
+
 HIGH = """
 ---
 apiVersion: scheduling.k8s.io/v1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,8 @@ from fairlead.api.flavor import Flavor
 from fairlead.history.cost.bill import Asked, Bill, Line, make
 from fairlead.history.cost.usage import add_money
 from fairlead.history.cost.window import Known, Window
-from fairlead.history.ledger.entries import BUCKETS, HELD, Bucket, Interval
+from fairlead.history.ledger.entries import BUCKETS, HELD, Allocation, Bucket, Interval
+from fairlead.history.ledger.pod_entries import Holder, PodAmount, PodInterval
 from fairlead.history.prices import PriceBook
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 from tests.support.ledger_in_memory import Ledger, allocation, day, interval
@@ -34,6 +35,8 @@ BOOK = PriceBook.of([
     flavor("h100", price("3.00"), price("4.00", since="2026-11-01T12:00:00Z")),
     flavor("a100", price("1.70", "USD")),
     flavor("l40s"),
+    flavor("cpu", price("0.10")),
+    flavor("memory", price("0.01"), price("0.02", since="2026-11-01T12:00:00Z")),
 ])  # fmt: skip
 
 
@@ -41,8 +44,28 @@ def at(hour: float) -> int:
     return D1 + round(hour * HOUR_US)
 
 
-def bill(intervals: Iterable[Interval], asked: Asked, since: int = D1, until: int = D1 + DAY_US) -> Bill:
-    return make(Ledger(list(intervals)), BOOK, asked, Known(Window(since, until)))
+def bill(
+    intervals: Iterable[Interval],
+    asked: Asked,
+    since: int = D1,
+    until: int = D1 + DAY_US,
+    pods: Sequence[PodInterval] = (),
+) -> Bill:
+    return make(Ledger(list(intervals), pods=pods), BOOK, asked, Known(Window(since, until)))
+
+
+def pod(
+    flavor: str, amount: Fraction | int, since: int, until: int | None, *, of: Allocation, uid: str = "p"
+) -> PodInterval:
+    """Of the gang of this claim; the flavor is named as the resource."""
+    holder = Holder(of.namespace, of.gang, of.queue, of.user, of.labels)
+    return PodInterval(
+        pod_uid=uid,
+        holder=holder,
+        amount=PodAmount(flavor, flavor, Fraction(amount)),
+        start_us=since,
+        end_us=until,
+    )
 
 
 def accounted(line: Line) -> dict[str, Fraction]:
@@ -98,6 +121,18 @@ def lives(draw: st.DrawFn) -> list[Interval]:
                 found.append(
                     interval(gpu, bucket, D1 + start, D1 + end, claim=claim, ppm=ppm, flavor=name, busy=busy, lost=lost)
                 )
+    return found
+
+
+@st.composite
+def pod_lives(draw: st.DrawFn) -> list[PodInterval]:
+    """Up to four pods over three days, of flavors with a price, with two and without."""
+    found: list[PodInterval] = []
+    for number in range(draw(st.integers(0, 4))):
+        since, until = sorted(draw(st.lists(st.integers(0, 3 * DAY_US), min_size=2, max_size=2)))
+        name, of = draw(st.sampled_from(["cpu", "memory", "pods"])), draw(CLAIMS)
+        amount = draw(st.sampled_from([Fraction(7, 2), Fraction(1, 3), Fraction(64)]))
+        found.append(pod(name, amount, D1 + since, D1 + until, of=of, uid=str(number)))
     return found
 
 

@@ -28,6 +28,7 @@ from fairlead.history.ledger.entries import (
     UnitDay,
     Wait,
 )
+from fairlead.history.ledger.pod_entries import PodInterval, PodSum
 from fairlead.kube.timestamps import DAY_US, HOUR_US
 
 
@@ -40,8 +41,10 @@ class Ledger:
         gaps: Sequence[Gap] = (),
         decisions: Sequence[Decision] = (),
         known: tuple[int, int] | None = None,
+        pods: Sequence[PodInterval] = (),
     ) -> None:
         self.intervals = list(intervals)
+        self._pods = pods
         self._waits, self._gaps, self._decisions, self._known = waits, gaps, decisions, known
 
     def decisions(self, namespace: str, gang: str, most: int) -> list[Decision]:
@@ -64,6 +67,20 @@ class Ledger:
         return [
             Sum(keys=keys, bucket=bucket, lost=lost, measure=measure, time_us=time, sampled_us=sampled, busy_us=busy)
             for (keys, bucket, lost, measure), (time, sampled, busy) in found.items()
+        ]
+
+    def pod_sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> list[PodSum]:
+        found: dict[tuple[tuple[str, ...], str, str, str | None], Fraction] = defaultdict(Fraction)
+        for begin, end in _days(since_us, until_us) if "day" in by else [(since_us, until_us)]:
+            for each in self._pods:
+                time_us = min(end, each.end_us or end) - max(begin, each.start_us)
+                if time_us > 0:
+                    keys = tuple(_pod_key(each, name, begin) for name in by)
+                    of = each.amount
+                    found[keys, of.flavor, of.resource, of.capacity_type] += of.amount * time_us
+        return [
+            PodSum(keys=keys, flavor=flavor, resource=resource, capacity_type=kind, weighed=weighed)
+            for (keys, flavor, resource, kind), weighed in found.items()
         ]
 
     def held(self, since_us: int, until_us: int) -> Iterator[Held]:
@@ -249,6 +266,17 @@ def _part(each: Interval, begin: int, end: int) -> tuple[int, int, int] | None:
 def _days(since_us: int, until_us: int) -> list[tuple[int, int]]:
     edges = [since_us, *range((since_us // DAY_US + 1) * DAY_US, until_us, DAY_US), until_us]
     return list(itertools.pairwise(edges))
+
+
+def _pod_key(each: PodInterval, name: str, time_us: int) -> str:
+    own = {
+        **each.holder._asdict(),
+        "flavor": each.amount.flavor,
+        "day": datetime.fromtimestamp(time_us // 1_000_000, UTC).date().isoformat(),
+    }
+    if name.startswith("label="):
+        return dict(each.holder.labels).get(name.removeprefix("label="), "")
+    return str(own.get(name, ""))
 
 
 def _key(each: Interval, name: str, time_us: int) -> str:

@@ -1,7 +1,7 @@
 """The table of verdicts as data, and the documentation page that is made of it.
 
-`python tests/webhook/verdict_table.py` writes docs/admission.md; test_verdicts.py holds the page and the webhook to the table. A
-case names ready policies, or holds its own.
+`python tests/webhook/verdict_table.py` writes docs/admission.md and docs/admission-rules.md; test_verdicts.py holds the pages and the webhook to
+the table. A case names ready policies, or holds its own; `shared`: drivers of `sharedClaimDrivers`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = Path(__file__).parent / "verdicts"
 PAGE = ROOT / "docs" / "admission.md"
+RULES_PAGE = ROOT / "docs" / "admission-rules.md"
 READY = ROOT / "manifests" / "policies"
 HEAD = """\
 # Verdicts of the webhook
@@ -71,7 +72,7 @@ def world(case: Json) -> World:
     """The cluster of a case; `driver` of a case is whose devices it has."""
     driver = case.get("driver", names.DRIVER)
     documents = [*yaml.safe_load((TABLE / "world.yaml").read_text()), *policies_of(case)]
-    made = world_of(in_names_of(driver, documents), drivers=(driver,))
+    made = world_of(in_names_of(driver, documents), drivers=(driver,), shared_drivers=tuple(case.get("shared", ())))
     assert made.faults == []
     return made
 
@@ -112,7 +113,18 @@ def _of_label(path: str) -> bool:
 
 
 def page() -> str:
-    return "\n".join([HEAD, *(_section(file) for file in files()), _refusals(), _rules()])
+    return "\n".join([HEAD, *(_section(file) for file in files())])
+
+
+RULES_HEAD = """\
+# What the webhook refuses, and the rules of policies
+
+Made of the tables that the webhook runs. What comes of them, manifest by manifest: [admission.md](admission.md).
+"""
+
+
+def rules_page() -> str:
+    return f"{RULES_HEAD}\n{_refusals()}\n{_rules()}"
 
 
 def _refusals() -> str:
@@ -155,6 +167,7 @@ def _section(file: Path) -> str:
     for case, line in zip(section["cases"], _lines_of_cases(text), strict=True):
         name = f"[{_cell(case['name'])}]({link}#L{line})"
         with_policies = ", ".join(_policy_name(found) for found in case.get("policies", ()))
+        with_policies += ", ".join(f"`sharedClaimDrivers: [{driver}]`" for driver in case.get("shared", ()))
         lines.append(
             f"| {name}{f', with {with_policies}' if with_policies else ''} | {case['expect']['verdict']} "
             f"| {'<br>'.join(_messages(case['expect']))} |"
@@ -208,5 +221,6 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
-    print(PAGE)
+    for path, text in ((PAGE, page()), (RULES_PAGE, rules_page())):
+        path.write_text(text)
+        print(path)

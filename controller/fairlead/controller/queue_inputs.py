@@ -30,14 +30,14 @@ class QueueInputs:
 
     @property
     def spent(self) -> Mapping[str, BudgetNow]:
-        """By queue, of those with a budget of GPU-hours."""
+        """By queue, of those with a budget."""
         return self._spending.by_queue
 
     def queues(self, now: float) -> tuple[QueueSpec, ...]:
         settings = self._caches.rules.settings()
         queues = self.scheduled(now).queues
         self._usage.restore(settings.remembered)
-        self._spending.update(settings.queues, settings.budgets, settings.said, now)
+        self._spending.update(settings.queues, settings.budgets, settings.said, now, settings.counted_resources)
         queues = self._spending.with_budgets(self._usage.with_past_usage(queues, now))
         return self._budgets.with_evictions_left(queues, now)
 

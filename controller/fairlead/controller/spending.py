@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from fairlead.api.budget import Budget, Period, period
+from fairlead.api.resource_units import GPU_HOURS, hours_unit, in_units
 from fairlead.engine.types.plan import QueueUse
 from fairlead.engine.types.settings import BudgetState, QueueSpec
 from fairlead.engine.types.values import Amount
@@ -29,34 +30,35 @@ SHOWN_PARTS = 1000  # of a budget: the status is written when one more of them i
 
 
 class Spent(NamedTuple):
-    """GPU-hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
+    """Hours, counted until this moment (unix microseconds). What is held after it is the reader's to add."""
 
-    gpu_hours: Fraction
+    hours: Fraction
     until_us: int
 
 
-Spending = Callable[[str, int], Spent | None]
-"""What the gangs of a queue itself, without those of queues below, spent from a moment (unix microseconds) on.
+Spending = Callable[[str, int, str | None], Spent | None]
+"""What the gangs of a queue itself, without those of queues below, spent from a moment (unix microseconds) on: GPU-hours, or of a flavor.
 
 A whole GPU that is held for an hour is 1, whether busy or idle; a partition counts as its share of the GPU. Devices count that a Flavor
-takes, all devices where there are no Flavors. A queue of which nothing is recorded has spent 0. None: not known, and then its budget
+takes, all devices where there are no Flavors. Of a Flavor with measure Resource what pods requested counts. A queue of which nothing is recorded has spent 0. None: not known, and then its budget
 stops no gang. Called in the controller's loop, for each queue with a budget about once a minute: it must answer from memory, or within
 a millisecond or two.
 """
 
 
-def not_known(queue: str, since_us: int) -> Spent | None:
+def not_known(queue: str, since_us: int, flavor: str | None) -> Spent | None:
     """Without a ledger."""
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetNow:
-    """A budget as Queue status shows it. `spent`: GPU-hours, None where that is not known; a moment old, as statuses are not written for each second."""
+    """A budget as Queue status shows it. `spent`: None where that is not known; a moment old, as statuses are not written for each second."""
 
     budget: Budget
     period: Period
     spent: Fraction | None
+    unit: str = GPU_HOURS  # "": its flavor counts no resource of pods
 
     @property
     def percent(self) -> int | None:
@@ -64,10 +66,11 @@ class BudgetNow:
 
 
 class Said(NamedTuple):
-    """What a Queue's status says: GPU-hours that were spent of the period that ends then (unix seconds)."""
+    """What a Queue's status says: hours that were spent of the period that ends then (unix seconds), of a flavor or of GPUs."""
 
     spent: Fraction
     renews_at: float
+    flavor: str | None = None
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class _Account:
     budget: Budget
     period: Period
     below: tuple[str, ...]  # the queue itself, and those below it
+    resource: str | None  # that its flavor counts; None: GPU-hours, or no such flavor
     asked: float
     sum: Spent | None
     state: BudgetState
@@ -88,11 +92,19 @@ class _Account:
         wait_s = min(ASK_S, UNANSWERED_S * 2 ** (self.unanswered - 1)) if self.unanswered else ASK_S
         return self.asked + wait_s
 
-    def count(self, held: HeldGpus, now: float) -> None:
+    def count(self, held: HeldAmount, now: float) -> None:
         """Anew, of what it has held since the sum."""
         spent = _counted(self.sum, held, self.period, now)
-        self.state = _state(self.budget, self.period, spent, held.gpus, now)
-        self.shown = _shown(self.shown, BudgetNow(budget=self.budget, period=self.period, spent=spent))
+        self.state = _state(self.budget, self.period, spent, held.amount, now, self.shown.unit)
+        shown = BudgetNow(budget=self.budget, period=self.period, spent=spent, unit=self.shown.unit)
+        self.shown = _shown(self.shown, shown)
+
+    def held(self, use: QueueUse) -> Amount:
+        """Of what it counts."""
+        if self.budget.flavor is None:
+            return use.gpus
+        held = next((each.used for each in use.flavors if each.flavor == self.budget.flavor), 0)
+        return in_units(self.resource or "", Fraction(held))
 
 
 class SpendingBudgets:
@@ -101,20 +113,25 @@ class SpendingBudgets:
     def __init__(self, spent: Spending) -> None:
         self._spent = spent
         self._accounts: dict[str, _Account] = {}
-        self._held: dict[str, HeldGpus] = {}
+        self._held: dict[str, HeldAmount] = {}
         self._given: dict[str, tuple[QueueSpec, BudgetState, QueueSpec]] = {}
 
     def note(self, uses: Iterable[QueueUse], now: float) -> None:
         """What the queues hold from now on, with those below them."""
         for use in uses:
             account = self._accounts.get(use.name)
-            if account is not None and self._held[use.name].note(use.gpus, microseconds(now)):
+            if account is not None and self._held[use.name].note(account.held(use), microseconds(now)):
                 account.count(self._held[use.name], now)
 
     def update(
-        self, queues: Sequence[QueueSpec], budgets: Mapping[str, Budget], said: Mapping[str, Said], now: float
+        self,
+        queues: Sequence[QueueSpec],
+        budgets: Mapping[str, Budget],
+        said: Mapping[str, Said],
+        now: float,
+        resources: Mapping[str, str],
     ) -> None:
-        """`budgets`: by queue, of those that have one; `said`: what their statuses say of them.
+        """`budgets`: by queue, of those that have one; `said`: what their statuses say of them; `resources`: by flavor that counts pods.
 
         Before `with_budgets`, `by_queue` and `due`, which are of that moment.
         """
@@ -124,7 +141,8 @@ class SpendingBudgets:
         if budgets:
             below = _below(queues)
             for name, budget in budgets.items():
-                self._update(name, budget, below.get(name, (name,)), said.get(name), now)
+                resource = resources.get(budget.flavor or "")
+                self._update(name, budget, below.get(name, (name,)), said.get(name), now, resource)
 
     def with_budgets(self, queues: tuple[QueueSpec, ...]) -> tuple[QueueSpec, ...]:
         """The queues, each with what is spent of its budget; the same object for the same queue and state."""
@@ -142,31 +160,44 @@ class SpendingBudgets:
         found += [
             account.ask_at
             for name, account in self._accounts.items()
-            if self._held[name].gpus or account.ask_at - account.asked < ASK_S
+            if self._held[name].amount or account.ask_at - account.asked < ASK_S
         ]
         return min(found, default=None)
 
-    def _update(self, name: str, budget: Budget, below: tuple[str, ...], said: Said | None, now: float) -> None:
-        account, held = self._accounts.get(name), self._held.setdefault(name, HeldGpus())
+    def _update(
+        self, name: str, budget: Budget, below: tuple[str, ...], said: Said | None, now: float, resource: str | None
+    ) -> None:
+        account = self._accounts.get(name)
+        if account is not None and (account.budget.flavor, account.resource) != (budget.flavor, resource):
+            del self._held[name]  # it was of something else
+            account = None
+        held = self._held.setdefault(name, HeldAmount())
         if account is None or (account.budget, account.below) != (budget, below) or not _within(account.period, now):
             account = None
         if account is None or not account.asked <= now < account.ask_at:
             of = period(budget.per, budget.time_zone, now) if account is None else account.period
-            found = _together([self._spent(each, microseconds(of.start)) for each in below])
+            counted = budget.flavor is None or resource is not None
+            found = (
+                _together([self._spent(each, microseconds(of.start), budget.flavor) for each in below])
+                if counted
+                else None
+            )
             unanswered = 0
             if found is None:
                 unanswered = min(16, 1 if account is None else account.unanswered + 1)
                 found = None if account is None else account.sum
-            if found is None and said is not None and said.renews_at == of.end:
+            if found is None and counted and said is not None and said[1:] == (of.end, budget.flavor):
                 found = Spent(said.spent, microseconds(now))
             spent = _counted(found, held, of, now)
-            state = _state(budget, of, spent, held.gpus, now)
+            unit = GPU_HOURS if budget.flavor is None else "" if resource is None else hours_unit(resource)
+            state = _state(budget, of, spent, held.amount, now, unit)
             before = None if account is None else account.shown
-            shown = _shown(before, BudgetNow(budget=budget, period=of, spent=spent))
+            shown = _shown(before, BudgetNow(budget=budget, period=of, spent=spent, unit=unit))
             self._accounts[name] = _Account(
                 budget=budget,
                 period=of,
                 below=below,
+                resource=resource,
                 asked=now,
                 sum=found,
                 state=state,
@@ -190,12 +221,12 @@ def _within(of: Period, now: float) -> bool:
     return of.start <= now < of.end
 
 
-def _counted(known: Spent | None, held: HeldGpus, of: Period, now: float) -> Fraction | None:
+def _counted(known: Spent | None, held: HeldAmount, of: Period, now: float) -> Fraction | None:
     """The sum, and what is held since, within the period."""
     return (
         None
         if known is None
-        else known.gpu_hours + held.between(max(known.until_us, microseconds(of.start)), microseconds(now))
+        else known.hours + held.between(max(known.until_us, microseconds(of.start)), microseconds(now))
     )
 
 
@@ -204,22 +235,27 @@ def _together(sums: Sequence[Spent | None]) -> Spent | None:
     known = [each for each in sums if each is not None]
     if len(known) < len(sums):
         return None
-    return Spent(sum((each.gpu_hours for each in known), Fraction(0)), min(each.until_us for each in known))
+    return Spent(sum((each.hours for each in known), Fraction(0)), min(each.until_us for each in known))
 
 
-def _state(budget: Budget, of: Period, spent: Fraction | None, gpus: Amount, now: float) -> BudgetState:
+def _state(budget: Budget, of: Period, spent: Fraction | None, held: Amount, now: float, unit: str) -> BudgetState:
     exhausts_at = None
-    if spent is not None and spent < budget.limit and gpus and budget.on_exhausted != "warn":
-        left_us = (budget.limit - spent) * HOUR_US / Fraction(gpus)
+    if spent is not None and spent < budget.limit and held and budget.on_exhausted != "warn":
+        left_us = (budget.limit - spent) * HOUR_US / Fraction(held)
         exhausts_at = ceil(now * 1000 + left_us / 1000) / 1000
     return BudgetState(
-        on_exhausted=budget.on_exhausted, limit=budget.limit, spent=spent, renews_at=of.end, exhausts_at=exhausts_at
+        on_exhausted=budget.on_exhausted,
+        limit=budget.limit,
+        spent=spent,
+        renews_at=of.end,
+        exhausts_at=exhausts_at,
+        unit=unit,
     )
 
 
 def _shown(before: BudgetNow | None, now: BudgetNow) -> BudgetNow:
     """`before`, where hardly more is spent."""
-    if before is None or (before.budget, before.period) != (now.budget, now.period):
+    if before is None or (before.budget, before.period, before.unit) != (now.budget, now.period, now.unit):
         return now
     if before.spent is None or now.spent is None:
         return now if before.spent is not now.spent else before
@@ -243,29 +279,29 @@ def _below(queues: Sequence[QueueSpec]) -> dict[str, tuple[str, ...]]:
 POINTS_MAX = 4096
 
 
-class HeldGpus:
-    """GPU-hours of one queue. Points of a line: GPU-hours held since the first `note`, which rises evenly from one point to the next."""
+class HeldAmount:
+    """Hours of what one queue holds. Points of a line: hours held since the first `note`, which rises evenly from one point to the next."""
 
     def __init__(self) -> None:
-        self.gpus: Amount = 0  # from the last point on
+        self.amount: Amount = 0  # from the last point on
         self._latest = 0  # unix microseconds, of all notes
         self._times: list[int] = []  # unix microseconds
         self._sums: list[Fraction] = []
 
-    def note(self, gpus: Amount, now_us: int) -> bool:
+    def note(self, amount: Amount, now_us: int) -> bool:
         """It holds this from now on; whether that is new. A clock that goes back changes nothing but that."""
         at = self._latest = max(now_us, self._latest) if self._times else now_us
-        if self._times and gpus == self.gpus:
+        if self._times and amount == self.amount:
             return False
         self._sums.append(self._until(at))
         self._times.append(at)
-        self.gpus = gpus
+        self.amount = amount
         if len(self._times) > POINTS_MAX:  # the sum at each point that is left stays exact
             del self._times[1:-1:2], self._sums[1:-1:2]
         return True
 
     def between(self, start_us: int, end_us: int) -> Fraction:
-        """GPU-hours; nothing before the first note, of which others know."""
+        """Hours; nothing before the first note, of which others know."""
         return max(self._until(end_us) - self._until(start_us), Fraction(0))
 
     def _until(self, at_us: int) -> Fraction:
@@ -274,5 +310,5 @@ class HeldGpus:
             return Fraction(0)
         start, begun = self._times[place - 1], self._sums[place - 1]
         if place == len(self._times):
-            return begun + Fraction(self.gpus) * (at_us - start) / HOUR_US
+            return begun + Fraction(self.amount) * (at_us - start) / HOUR_US
         return begun + (self._sums[place] - begun) * Fraction(at_us - start, self._times[place] - start)

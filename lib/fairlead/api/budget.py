@@ -1,12 +1,14 @@
-"""What a queue may spend in a calendar day, week or month, in GPU-hours; and which period a moment is in.
+"""What a queue may spend in a calendar day, week or month, in GPU-hours or hours of a resource of pods; and which period a moment is in.
 
-A GPU-hour is one whole GPU held for an hour, busy or not; a partition counts as its share of the GPU. What was spent is the
+A GPU-hour is one whole GPU held for an hour, busy or not; a partition counts as its share of the GPU. Of a Flavor with measure Resource an
+hour is a core, a GiB or a piece that pods requested for an hour (`api.resource_units`). What was spent is the
 controller's to count, and what follows from it the engine's. Pure: the time is an argument.
 
 And below which utilisation devices of a queue's gangs count as idle, and what becomes of these gangs then (`Idle`).
 """
 
 import re
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from fractions import Fraction
 from math import floor
@@ -15,34 +17,38 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from fairlead.api.base import Part
+from fairlead.api.base import ObjectName, Part
 from fairlead.api.gang import Duration
 from fairlead.api.recurrence import ZONE_LENGTH_MAX, checked_zone
+from fairlead.api.resource_units import GPU_HOURS
 
 WARNINGS_MAX = 8
-GPU_HOURS = r"[0-9]{1,12}(\.[0-9]{1,6})?"
-_GPU_HOURS = re.compile(GPU_HOURS)
+HOURS = r"[0-9]{1,12}(\.[0-9]{1,6})?"
+_HOURS = re.compile(HOURS)
 
 OnExhausted = Literal["warn", "noBorrow", "stop"]
 Per = Literal["day", "week", "month"]
 
 
-def _gpu_hours(value: object) -> object:
-    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not _GPU_HOURS.fullmatch(text):
-        raise ValueError(
-            f"{value!r} is no number of GPU-hours: write digits, in quotes where there is a point, such as '1000' or '2.5'"
-        )
-    if not Fraction(text):
-        raise ValueError(f"{value!r} GPU-hours are spent before they begin: write more, or set limit 0 in spec.flavors")
-    return value
+def _number_of(unit: str) -> Callable[[object], object]:
+    def checked(value: object) -> object:
+        text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+        if not _HOURS.fullmatch(text):
+            raise ValueError(
+                f"{value!r} is no number of {unit}: write digits, in quotes where there is a point, such as '1000' or '2.5'"
+            )
+        if not Fraction(text):
+            raise ValueError(
+                f"{value!r} {unit} are spent before they begin: write more, or set limit 0 in spec.flavors"
+            )
+        return value
+
+    return checked
 
 
-GpuHours = Annotated[
-    int | str,
-    BeforeValidator(_gpu_hours),
-    Field(json_schema_extra={"x-kubernetes-int-or-string": True, "pattern": f"^{GPU_HOURS}$", "maxLength": 19}),
-]
+_SCHEMA = {"x-kubernetes-int-or-string": True, "pattern": f"^{HOURS}$", "maxLength": 19}
+GpuHours = Annotated[int | str, BeforeValidator(_number_of(GPU_HOURS)), Field(json_schema_extra=_SCHEMA)]
+Hours = Annotated[int | str, BeforeValidator(_number_of("hours")), Field(json_schema_extra=_SCHEMA)]
 Percentage = Annotated[int, Field(ge=1, le=100)]
 
 
@@ -52,10 +58,14 @@ TimeZone = Annotated[
 
 
 class Budget(Part):
-    """GPU-hours that the gangs of a queue, and of the queues below it, may spend in a period."""
+    """What the gangs of a queue, and of the queues below it, may spend in a period: gpuHours, or hours of a flavor."""
 
-    gpu_hours: GpuHours
-    """Most of a period, such as "1000": whole GPUs times the hours for which they are held; a partition counts as its share."""
+    gpu_hours: GpuHours | None = None
+    """Most of a period, such as "1000": whole GPUs times the hours for which they are held; a partition counts as its share. Either this, or flavor and hours."""
+    flavor: ObjectName | None = None
+    """In place of gpuHours: a Flavor with measure Resource, whose hours are bounded."""
+    hours: Hours | None = None
+    """With flavor: most of a period, such as "5000", in hours of a core of cpu, of a GiB of memory or ephemeral-storage, or of one of any other resource that pods request."""
     per: Per
     """Calendar period: from midnight; a week begins on Monday, a month on its first day."""
     time_zone: TimeZone = "UTC"
@@ -63,7 +73,21 @@ class Budget(Part):
     on_exhausted: OnExhausted = "warn"
     """What follows until the period ends. warn: a condition and an event. noBorrow: gangs are admitted within deserved only. stop: no gang is admitted; those that run go on."""
     warn_at: list[Percentage] = Field(default_factory=lambda: [80], max_length=WARNINGS_MAX)
-    """Percentages of gpuHours at which there is an event, once in a period each; absent means 80."""
+    """Percentages of it at which there is an event, once in a period each; absent means 80."""
+
+    @model_validator(mode="after")
+    def _bounds_one_thing(self) -> Self:
+        if self.gpu_hours is not None:
+            for field, value in (("flavor", self.flavor), ("hours", self.hours)):
+                if value is not None:
+                    raise ValueError(f"{field}: means nothing beside gpuHours: remove one of them")
+        elif self.flavor is None and self.hours is None:
+            raise ValueError("gpuHours: is required, or flavor and hours of a Flavor with measure Resource")
+        elif self.flavor is None:
+            raise ValueError("flavor: is required with hours: write the Flavor whose hours they are, or gpuHours")
+        elif self.hours is None:
+            raise ValueError(f"hours: is required with flavor, such as hours: '1000' of {self.flavor}")
+        return self
 
     @model_validator(mode="after")
     def _warns_once_each(self) -> Self:
@@ -74,8 +98,8 @@ class Budget(Part):
 
     @property
     def limit(self) -> Fraction:
-        """GPU-hours."""
-        return Fraction(str(self.gpu_hours))
+        """GPU-hours, or hours of the flavor."""
+        return Fraction(str(self.hours if self.gpu_hours is None else self.gpu_hours))
 
 
 class Period(NamedTuple):

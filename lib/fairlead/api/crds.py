@@ -74,6 +74,11 @@ DEFINITIONS = (
                 message="spec.parent: a queue cannot be its own parent",
             ),
             Rule(
+                path=("spec", "budget"),
+                rule="has(self.flavor) == has(self.hours) && has(self.gpuHours) != has(self.flavor)",
+                message="a budget has either gpuHours, or flavor and hours",
+            ),
+            Rule(
                 path=("spec", "flavors", "[]"),
                 rule="!has(self.limit) || !has(self.deserved) || type(self.limit) != int || type(self.deserved) != int"
                 " || int(self.limit) >= int(self.deserved)",
@@ -107,9 +112,9 @@ DEFINITIONS = (
             Rule(
                 path=("spec",),
                 rule="self.measure == 'Resource'"
-                " ? !has(self.driver) && !has(self.deviceSelector) && !has(self.autoscaling) && (!has(self.price) || size(self.price) == 0)"
+                " ? !has(self.driver) && !has(self.deviceSelector) && !has(self.autoscaling)"
                 " : !has(self.nodeSelector) || size(self.nodeSelector) == 0",
-                message="measure Resource counts what pods request: driver, deviceSelector, autoscaling and price are about devices; "
+                message="measure Resource counts what pods request: driver, deviceSelector and autoscaling are about devices; "
                 "nodeSelector means nothing with another measure",
             ),
             Rule(

@@ -86,7 +86,7 @@ class FlavorPrice(Part):
     """What one unit of the measure costs from a time on."""
 
     per_hour: PriceText
-    """Price of one unit of the measure for an hour, as decimal text such as "2.50": of a device, of a whole GPU, or of one unit of capacityName (a byte of memory)."""
+    """Price of one unit of the measure for an hour, as decimal text such as "2.50": of a device, of a whole GPU, of one unit of capacityName (a byte of memory); with measure Resource of a core of cpu, a GiB of memory or ephemeral-storage, or one of any other resource."""
     currency: Currency
     """ISO 4217 code, such as EUR; one for all prices of a flavor."""
     from_: Time | None = Field(default=None, alias="from")
@@ -281,10 +281,6 @@ class FlavorSpec(Part):
                 raise ValueError(
                     f"{field}: is about devices, and measure Resource counts what pods request: remove it, or make a Flavor of its own"
                 )
-        if self.price:
-            raise ValueError(
-                "price: the ledger knows what devices are held, not what pods request: remove it, and price the devices"
-            )
         return self
 
     @model_validator(mode="after")

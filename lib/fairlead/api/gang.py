@@ -285,6 +285,8 @@ class GangStatus(Part):
     """Members that exist."""
     ready: int = Field(default=0, ge=0)
     """Members that are running."""
+    without_devices: list[str] = Field(default_factory=list, max_length=100)
+    """Pods that ask for no device, and wait and start with the others (fairlead.dev/members: all)."""
     position: int | None = Field(default=None, ge=1)
     """Place among the gangs that wait in its queue, 1 being next."""
     reason: str | None = Field(default=None, max_length=1024)

@@ -175,7 +175,7 @@ class QueueSpec(Part):
     disruption_budget: DisruptionBudget | None = None
     """Most gangs of this queue that may be evicted for other gangs within a window; absent means no limit."""
     budget: Budget | None = None
-    """GPU-hours that this queue and those below it may spend in a day, week or month; absent means no bound."""
+    """GPU-hours, or hours of a resource of pods, that this queue and those below it may spend in a day, week or month; absent means no bound."""
     idle: Idle | None = None
     """What happens to gangs whose devices are idle; absent means as in the parent, in a root nothing."""
     movable: bool | None = None
@@ -295,12 +295,18 @@ class QueueSchedule(Part):
 class QueueBudget(Part):
     """What of spec.budget is spent in the period of now."""
 
-    gpu_hours: str = Field(max_length=40)
-    """GPU-hours of the period."""
+    gpu_hours: str | None = Field(default=None, max_length=40)
+    """GPU-hours of the period; absent where spec.budget is of a flavor."""
+    flavor: str | None = Field(default=None, max_length=253)
+    """The Flavor of which spec.budget is; absent where it is of GPU-hours."""
+    hours: str | None = Field(default=None, max_length=40)
+    """With flavor: hours of the period."""
+    unit: str | None = Field(default=None, max_length=330)
+    """With flavor: what the hours are of, such as cpu-hours or GiB-hours."""
     spent: str | None = Field(default=None, max_length=40)
-    """GPU-hours that were spent; absent while that is not known, so that nothing is stopped."""
+    """Hours that were spent; absent while that is not known, so that nothing is stopped."""
     percent: int | None = Field(default=None, ge=0)
-    """What was spent, in percent of gpuHours."""
+    """What was spent, in percent of the budget."""
     renews_at: str = Field(max_length=40)
     """When the next period begins, RFC 3339."""
 

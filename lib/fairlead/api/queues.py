@@ -28,6 +28,20 @@ def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[str]:
                 )
 
 
+def budget_problem(queue: Queue, measures: Mapping[str, str]) -> str | None:
+    """Why its budget bounds nothing. `measures`: of flavors, by name."""
+    flavor = queue.spec.budget.flavor if queue.spec.budget is not None else None
+    measure = None if flavor is None else measures.get(flavor)
+    if flavor is None or measure == "Resource":
+        return None
+    if measure is None:
+        return f"spec.budget.flavor: Flavor {flavor!r} does not exist; until it does what is spent is not known, and nothing is stopped"
+    return (
+        f"spec.budget.flavor: Flavor {flavor!r} has measure {measure}, whose hours no budget counts: nothing is stopped; write gpuHours, or a "
+        "Flavor with measure Resource"
+    )
+
+
 def without_quota(queue: Queue, queues: Iterable[Queue], flavors: Mapping[str, Flavor]) -> Iterator[str]:
     """A note per resource of pods of which this queue, or others beside it, deserve nothing where some queue does.
 

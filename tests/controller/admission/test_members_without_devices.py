@@ -77,6 +77,7 @@ async def test_a_head_waits_with_its_workers_and_starts_with_them(bench: Bench) 
         assert bench.gated(second)
         status = bench.status("blue")
         assert "its 8 pods with devices, 1 device each: 8 wanted, 4 free on 1 node, 4 missing" in status["message"]
+        assert status["withoutDevices"] == ["blue-head-0", "blue-head-1"]
         await bench.until(lambda: bench.running(second), "heads and workers run once devices are free")
         await bench.until(lambda: bench.status("blue").get("phase") == "Running", "its Gang says so")
         assert bench.status("blue")["members"] == 10

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 from fractions import Fraction
+from math import ceil
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +16,15 @@ from hypothesis import strategies as st
 
 from fairlead.api.budget import Budget
 from fairlead.api.queue import QueueStatus
+from fairlead.api.resource_units import in_units
 from fairlead.controller import spending, term
 from fairlead.controller.report.queue_status import QueueShown, crossed, queue_status, said
 from fairlead.controller.report.status_writer import known_fields, merge_patch
-from fairlead.controller.spending import ASK_S, BudgetNow, HeldGpus, Said, SpendingBudgets, Spent
+from fairlead.controller.spending import ASK_S, BudgetNow, HeldAmount, Said, SpendingBudgets, Spent
 from fairlead.controller.watch import settings
-from fairlead.engine.types.plan import QueueUse
-from fairlead.engine.types.settings import BudgetState, QueueSpec
+from fairlead.engine.types.plan import FlavorUse, QueueUse
+from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import BudgetState, FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.resources import EVENTS, QUEUES
 from fairlead.kube.timestamps import HOUR_US
 from fairlead.ui.model.explanations import queue_explanation
@@ -28,6 +32,8 @@ from fairlead.ui.model.queues import line
 from tests.controller.conftest import NAMESPACE, Bench
 from tests.controller.queues.test_queues_and_probes import flavor, seen
 from tests.controller.queues.test_queues_and_probes import status as status_of
+from tests.support.engine.objects import claim_spec, device_request, gang
+from tests.support.engine.world import h100_world
 
 NOON = datetime.fromisoformat("2026-11-23T12:00:00+00:00").timestamp()
 MIDNIGHT = NOON + 12 * 3600
@@ -39,10 +45,10 @@ class Ledger:
     def __init__(self, **spent: Fraction | int | None) -> None:
         self.of: dict[str, Fraction | int | None] = dict(spent)
         self.until = NOON
-        self.asked: list[tuple[str, int]] = []
+        self.asked: list[tuple[str | int, ...]] = []
 
-    def spent(self, queue: str, since_us: int) -> Spent | None:
-        self.asked.append((queue, since_us))
+    def spent(self, queue: str, since_us: int, flavor: str | None) -> Spent | None:
+        self.asked.append((queue, since_us) if flavor is None else (queue, since_us, flavor))
         found = self.of.get(queue, 0)
         return None if found is None else Spent(Fraction(found), round(self.until * 1e6))
 
@@ -51,18 +57,20 @@ class Kept:
     """A queue `red` with a budget, and what it is said to hold."""
 
     def __init__(self, ledger: Ledger, **budget: Any) -> None:
-        fields = {"gpuHours": "10", "per": "day", "onExhausted": "stop"} | budget
+        limit = {} if "flavor" in budget else {"gpuHours": "10"}
+        fields = limit | {"per": "day", "onExhausted": "stop"} | budget
         self.budgets: Mapping[str, Budget] = {"red": Budget.model_validate(fields)}
         self.queues = (QueueSpec(name="red"), QueueSpec(name="team", parent="red"), QueueSpec(name="blue"))
         self.said: dict[str, Said] = {}
+        self.resources = {"cpu": "cpu", "memory": "memory"}
         self.of = SpendingBudgets(ledger.spent)
 
-    def at(self, now: float, *, gpus: Fraction | int | None = None) -> BudgetState:
+    def at(self, now: float, *, gpus: Fraction | int | None = None, flavors: tuple[FlavorUse, ...] = ()) -> BudgetState:
         """What the engine gets; then the queue holds this."""
-        self.of.update(self.queues, self.budgets, self.said, now)
+        self.of.update(self.queues, self.budgets, self.said, now, self.resources)
         state = self.of.with_budgets(self.queues)[0].budget
         if gpus is not None:
-            self.of.note([QueueUse(name="red", flavors=(), waiting=0, admitted=1, gpus=gpus)], now)
+            self.of.note([QueueUse(name="red", flavors=flavors, waiting=0, admitted=1, gpus=gpus)], now)
         assert state is not None
         return state
 
@@ -153,7 +161,7 @@ def test_a_budget_that_is_changed_or_removed_is_read_anew() -> None:
     kept.budgets = {"red": replace_budget(kept.budgets["red"], gpuHours="9")}
     assert kept.at(NOON + 1).exhausted(NOON + 1)
     kept.budgets = {}
-    kept.of.update(kept.queues, {}, {}, NOON + 2)
+    kept.of.update(kept.queues, {}, {}, NOON + 2, {})
     assert kept.of.with_budgets(kept.queues) is kept.queues
     assert (kept.of.due, kept.of.by_queue) == (None, {})
 
@@ -189,7 +197,7 @@ def test_what_is_held_is_the_sum_of_shares_and_times(
     notes: list[tuple[int, Fraction]], start_s: int, length_s: int
 ) -> None:
     """Against a slow sum, second by second; a clock that goes back adds nothing."""
-    held, at_s, rates = HeldGpus(), 0, list[tuple[int, Fraction]]()
+    held, at_s, rates = HeldAmount(), 0, list[tuple[int, Fraction]]()
     for step, gpus in notes:
         held.note(gpus, (at_s + step) * 1_000_000)
         at_s = max(at_s, at_s + step)
@@ -203,13 +211,136 @@ def test_what_is_held_is_the_sum_of_shares_and_times(
 
 def test_what_is_held_stays_exact_in_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spending, "POINTS_MAX", 16)
-    held = HeldGpus()
+    held = HeldAmount()
     for number in range(100):
         held.note(number % 7, number * HOUR_US)
     whole = sum(number % 7 for number in range(99))
     assert held.between(0, 99 * HOUR_US) == whole
     assert held.between(99 * HOUR_US, 100 * HOUR_US) == 99 % 7
     assert len(vars(held)["_times"]) <= 17
+
+
+# -- budgets of a resource of pods ---------------------------------------------------------------------------------
+
+GIB = 2**30
+
+
+def of_memory(hours: str = "100", **budget: Any) -> dict[str, Any]:
+    return {"flavor": "memory", "hours": hours, "per": "day", "onExhausted": "stop"} | budget
+
+
+def holding(gib: int, *more: FlavorUse) -> tuple[FlavorUse, ...]:
+    return (FlavorUse(flavor="memory", used=gib * GIB, demand=0, fair_share=0), *more)
+
+
+def test_a_budget_of_a_flavor_counts_what_pods_requested_of_it_and_not_gpus() -> None:
+    """40 and 20 GiB-hours are in the ledger; 16 GiB for half an hour since."""
+    ledger = Ledger(red=40, team=20)
+    kept = Kept(ledger, **of_memory())
+    cpu = FlavorUse(flavor="cpu", used=96, demand=96, fair_share=0)
+    assert kept.at(NOON, gpus=8, flavors=holding(16, cpu)).spent == 60
+    assert ledger.asked[0] == ("red", round((MIDNIGHT - 86400) * 1e6), "memory")
+    state = kept.at(NOON + 1800, gpus=0)
+    assert (state.spent, state.unit) == (60 + 8, "GiB-hours")
+    assert kept.at(NOON + 3600).spent == 60 + 8, "it holds none any more"
+    assert kept.shown.percent == 68
+
+
+def test_its_exhaustion_is_predicted_from_what_is_held_of_it() -> None:
+    kept = Kept(Ledger(red=92), **of_memory())
+    kept.at(NOON, gpus=0, flavors=holding(16))
+    state = kept.at(NOON + 1)
+    assert state.exhausts_at == pytest.approx(NOON + 1800, abs=0.002)
+    assert kept.at(NOON + 1800.01).exhausted(NOON + 1800.01)
+
+
+def test_another_flavor_begins_anew_and_one_that_is_gone_stops_nothing() -> None:
+    kept = Kept(Ledger(red=100), **of_memory())
+    assert kept.at(NOON, gpus=0, flavors=holding(1000)).exhausted(NOON)
+    kept.budgets = {"red": Budget.model_validate(of_memory("200") | {"flavor": "cpu"})}
+    state = kept.at(NOON + 3600)
+    assert (state.spent, state.unit, state.exhausts_at) == (100, "cpu-hours", None), "GiB that it held are no cores"
+    kept.resources = {}
+    state = kept.at(NOON + 3601)
+    assert (state.spent, state.exhausted(NOON + 3601)) == (None, False)
+    assert "hours of flavor cpu is not known, as that is no Flavor with measure Resource" in said(kept.shown)
+
+
+def test_what_a_status_says_counts_for_the_flavor_of_which_it_says_it() -> None:
+    kept = Kept(Ledger(red=None), **of_memory())
+    kept.said = {"red": Said(Fraction(99), MIDNIGHT)}
+    assert kept.at(NOON).spent is None, "those were GPU-hours"
+    kept = Kept(Ledger(red=None), **of_memory())
+    kept.said = {"red": Said(Fraction(99), MIDNIGHT, "memory")}
+    assert kept.at(NOON).spent == 99
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_queue_starts_anything_beyond_its_budget_or_holds_more_than_a_limit_of_any_measure(seed: int) -> None:
+    """Gangs come and go; what the queue held is summed beside, slowly, and decisions are made at any time, also when it was foretold."""
+    random = Random(seed)
+    unit = ("gpu", "cpu", "memory")[seed % 3]
+    fields = {"gpuHours": "12"} if unit == "gpu" else {"flavor": unit, "hours": "60"}
+    budget = Budget.model_validate({"per": "month", "onExhausted": "stop", **fields})
+    limits = {"cpu": random.choice((24, 48)), "gpu": 12, "memory": 96 * GIB}
+    plain = (QueueSpec(name="a", quotas=tuple(FlavorQuota(flavor=name, limit=most) for name, most in limits.items())),)
+    made = h100_world(2)
+    pods = [
+        FlavorSpec(name=name, device_selector="", measure="Resource", resource_name=name) for name in ("cpu", "memory")
+    ]
+    made.flavors = (FlavorSpec(name="gpu", device_selector="true"), *pods)
+    of = SpendingBudgets(lambda *_: Spent(Fraction(0), round(NOON * 1e6)))
+    slow, now, stopped, started, running = Fraction(0), NOON, 0, 0, list[str]()
+    for number in range(14):
+        of.update(plain, {"a": budget}, {}, now, {"cpu": "cpu", "memory": "memory"})
+        (queue,) = made.queues = of.with_budgets(plain)
+        made.now, state = now, queue.budget
+        assert state is not None
+        assert state.exhausted(now) is (slow >= budget.limit)
+        if running and random.random() < 0.3:
+            made.end(running.pop(0))
+        requests = {"cpu": str(random.choice((1, 4, 12))), "memory": f"{random.choice((4, 16))}Gi"}
+        body = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
+        wanted = gang(f"g{number}", random.randint(1, 3), claim_spec(device_request()), queue="a", pod=body)
+        plan = made.decide(wanted)
+        assert not (plan.admissions and slow >= budget.limit)
+        stopped += any(each.reason.code is Code.BUDGET_EXHAUSTED for each in plan.waiting)
+        made.carry_out(plan, [wanted])
+        running += [each.id for each in plan.admissions]
+        started += len(plan.admissions)
+        of.note(plan.queues, now)
+        (use,) = plan.queues
+        held = {each.flavor: Fraction(each.used) for each in use.flavors}
+        assert all(held.get(name, 0) <= most for name, most in limits.items())
+        rate = Fraction(use.gpus) if unit == "gpu" else in_units(unit, held.get(unit, Fraction(0)))
+        step = random.choice((60, 600, 3600))
+        (queue,) = of.with_budgets(plain)
+        foretold = queue.budget.exhausts_at if queue.budget is not None else None
+        if foretold is not None and random.random() < 0.6:
+            step = max(1, ceil(foretold - now))
+        slow, now = slow + rate * step / 3600, now + step
+    assert started
+    assert stopped or slow < budget.limit
+
+
+def test_status_and_views_name_the_unit() -> None:
+    kept = Kept(Ledger(red=80), **of_memory())
+    kept.at(NOON)
+    status = written(kept.shown)
+    assert status["budget"] == {
+        "flavor": "memory", "hours": "100", "unit": "GiB-hours", "spent": "80", "percent": 80, "renewsAt": "2026-11-24T00:00:00Z",
+    }  # fmt: skip
+    assert QueueStatus.model_validate(status).budget is not None
+    raw = {"metadata": {"name": "red"}, "spec": {"budget": of_memory()}, "status": status}
+    assert line(raw).budget == (
+        "80 of 100 GiB-hours of flavor memory a day spent (80 %); renews at 2026-11-24T00:00:00Z"
+    )
+    (event,) = crossed("red", kept.shown, None)
+    assert event[1] == (
+        "queue red has spent 80 % of its budget: 80 of 100 GiB-hours of the day, which renew at 2026-11-24T00:00:00Z"
+    )
+    before = known_fields(written(now_with(4)), QueueStatus)
+    assert merge_patch(before, status, QueueStatus, whole=False)["budget"]["gpuHours"] is None
 
 
 # -- status, conditions, events and views -----------------------------------------------------------------------------
@@ -304,7 +435,7 @@ async def test_a_queue_is_stopped_when_its_budget_is_exhausted_and_goes_on_when_
     began = time.time()
     hours = Fraction(2 * 8, 3600)  # two GPUs, eight seconds
 
-    def spent(queue: str, since_us: int) -> Spent:
+    def spent(queue: str, since_us: int, flavor: str | None) -> Spent:
         return Spent(10 - hours if queue == "red" else Fraction(0), round(began * 1e6))
 
     monkeypatch.setattr(term, "not_known", spent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 from dataclasses import replace
 from decimal import Decimal
@@ -13,11 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.history.cost.bill import BASES, IDLES, Asked, Bill, conserve, make, percentages
-from fairlead.history.cost.usage import add_money, hours
+from fairlead.history.cost.usage import PodTime, add_money, hours
 from fairlead.history.cost.window import ConservationError, CostError, Known, Window, parse_by, parse_where
+from fairlead.history.cost.written import bill_csv, bill_json, unpriced_pods
 from fairlead.history.ledger.entries import BUCKETS, Bucket, Interval
+from fairlead.history.ledger.pod_entries import PodInterval
 from fairlead.kube.timestamps import DAY_US, HOUR_US
-from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, accounted, at, bill, lives, price_of
+from tests.support.costs import BOOK, D1, DAY, TRAIN, WHOLE, accounted, at, bill, lives, pod, pod_lives, price_of
 from tests.support.ledger_in_memory import Ledger, allocation, interval
 
 
@@ -130,6 +134,54 @@ def test_sums_that_differ_from_the_units_days_are_found_by_unit_and_day() -> Non
         conserve(Forgetful(DAY), Window(D1, D1 + DAY_US))
 
 
+# -- what pods requested -------------------------------------------------------------------------------------------
+
+PODS = [
+    pod("cpu", Fraction(7, 2), at(6), at(16), of=TRAIN),
+    pod("memory", 32, at(6), at(16), of=TRAIN),
+    pod("pods", 1, at(6), at(16.5), of=TRAIN),
+    pod("cpu", 2, at(10), at(11), of=TRAIN, uid="q"),  # the gang grew for an hour
+]
+
+
+def test_what_pods_requested_is_charged_to_their_queue_beside_their_devices() -> None:
+    """35 and 2 cpu-hours at 0.10, 32 GiB for six hours at 0.01 and four at 0.02; pods have no price."""
+    found = bill(DAY, Asked(), pods=PODS)
+    (ml,) = (line for line in found.lines if line.keys == ("ml",))
+    of_pods = Fraction("3.7") + 32 * (Fraction("0.06") + Fraction("0.08"))
+    assert ml.charged == {"EUR": 6 * 3 + 4 * 4 + of_pods}
+    assert ml.figures.pods == {
+        "cpu": PodTime("cpu-hours", Fraction(37)),
+        "memory": PodTime("GiB-hours", Fraction(320)),
+        "pods": PodTime("pod-hours", Fraction(21, 2), Fraction(21, 2)),
+    }
+    assert unpriced_pods(found) == ["10.5 pod-hours of flavor pods"]
+    assert charges(bill(DAY, Asked(), pods=PODS))["use", "web"] == charges(bill(DAY, Asked()))["use", "web"]
+
+
+def test_by_flavor_what_pods_requested_has_lines_of_its_own_and_by_node_it_has_none_to_name() -> None:
+    found = charges(bill(DAY, Asked(by=("flavor",), where=(("queue", "ml"),)), pods=PODS))
+    assert found["use", "cpu"] == {"EUR": Fraction("3.7")}
+    assert found["use", "pods"] == {}, "shown, and charged nothing"
+    assert ("use", "") in charges(bill(DAY, Asked(by=("node",)), pods=PODS))
+    assert {line.keys for line in bill(DAY, Asked(where=(("node", "node-a"),)), pods=PODS).lines} == {("ml",), ("web",), ("",)}  # fmt: skip
+    assert not bill(DAY, Asked(where=(("node", "node-a"),)), pods=PODS).figures.pods
+
+
+def test_it_counts_as_used_whatever_the_basis_is() -> None:
+    utilised, whole = (bill(DAY, Asked(basis="utilised"), pods=of) for of in ((), PODS))
+    assert whole.charged["EUR"] - utilised.charged["EUR"] == Fraction("8.18")
+    assert whole.uncharged == utilised.uncharged
+
+
+def test_tables_have_a_column_for_each_flavor_that_names_its_unit() -> None:
+    head, *rows = csv.reader(io.StringIO(bill_csv(bill(DAY, Asked(), pods=PODS))))
+    assert head[-3:] == ["cpu cpu-hours", "memory GiB-hours", "pods pod-hours"]
+    assert {row[1]: row[-3:] for row in rows} == {"ml": ["37", "320", "10.5"], "web": ["", "", ""], "": ["", "", ""]}
+    line = bill_json(bill(DAY, Asked(where=(("queue", "ml"),)), pods=PODS))["lines"][0]
+    assert line["resources"]["pods"] == {"unit": "pod-hours", "hours": "10.5", "unpricedHours": "10.5"}
+
+
 # -- properties ------------------------------------------------------------------------------------
 
 GROUPS = st.lists(
@@ -142,8 +194,10 @@ def without_zeros(lines: dict[tuple[str, ...], Any]) -> dict[Any, Fraction]:
     return {(key, currency): amount for key, money in lines.items() for currency, amount in money.items() if amount}
 
 
-@given(lives(), ASKED)
-def test_whatever_is_asked_the_lines_sum_to_the_price_of_all_device_time(life: list[Interval], asked: Asked) -> None:
+@given(lives(), pod_lives(), ASKED)
+def test_whatever_is_asked_the_lines_sum_to_the_price_of_all_device_time_and_of_what_pods_requested(
+    life: list[Interval], pods: list[PodInterval], asked: Asked
+) -> None:
     expected: dict[str, Fraction] = {}
     for each in life:
         assert each.end_us is not None
@@ -153,20 +207,30 @@ def test_whatever_is_asked_the_lines_sum_to_the_price_of_all_device_time(life: l
             if price is not None and price.per_hour:
                 amount = Fraction(price.per_hour) * each.measure.amount * (end_us - start_us) / HOUR_US
                 add_money(expected, {price.currency: amount})
-    found = make(Ledger(life), BOOK, asked, Known(WHOLE))
+    for of in pods:
+        assert of.end_us is not None
+        edges = [of.start_us, *BOOK.changes(of.start_us, of.end_us), of.end_us]
+        for start_us, end_us in itertools.pairwise(edges):
+            price = BOOK.price_at(of.amount.flavor, None, start_us)
+            if price is not None and end_us > start_us:
+                cost = Fraction(price.per_hour) * of.amount.amount * (end_us - start_us) / HOUR_US
+                add_money(expected, {price.currency: cost})
+    found = make(Ledger(life, pods=pods), BOOK, asked, Known(WHOLE))
     assert {currency: amount for currency, amount in price_of(found).items() if amount} == expected
     assert sum(found.conservation.percent.values()) == Decimal("100.0")
     assert sum(found.figures.weighed.values()) == found.conservation.total
 
 
-@given(lives(), st.builds(Asked, by=GROUPS, basis=st.sampled_from(BASES), idle=st.sampled_from(["holder", "queue"])),
+@given(lives(), pod_lives(), st.builds(Asked, by=GROUPS, basis=st.sampled_from(BASES), idle=st.sampled_from(["holder", "queue"])),
        st.integers(1, 3 * DAY_US - 1))  # fmt: skip
-def test_two_windows_side_by_side_cost_what_the_whole_costs(life: list[Interval], asked: Asked, cut: int) -> None:
+def test_two_windows_side_by_side_cost_what_the_whole_costs(
+    life: list[Interval], pods: list[PodInterval], asked: Asked, cut: int
+) -> None:
     parts: dict[tuple[str, ...], dict[str, Fraction]] = {}
     for window in (Window(WHOLE.since_us, WHOLE.since_us + cut), Window(WHOLE.since_us + cut, WHOLE.until_us)):
-        for line in make(Ledger(life), BOOK, asked, Known(window)).lines:
+        for line in make(Ledger(life, pods=pods), BOOK, asked, Known(window)).lines:
             add_money(parts.setdefault((line.kind, line.queue, *line.keys), {}), accounted(line))
-    whole = make(Ledger(life), BOOK, asked, Known(WHOLE))
+    whole = make(Ledger(life, pods=pods), BOOK, asked, Known(WHOLE))
     lines = {(line.kind, line.queue, *line.keys): accounted(line) for line in whole.lines}
     assert without_zeros(parts) == without_zeros(lines)
 

@@ -20,7 +20,7 @@ from fairlead.history.cost.focus import COLUMNS, lines, rows
 from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.history.prices import rounded
 from fairlead.kube.timestamps import DAY_US
-from tests.support.costs import BOOK, DAY, WHOLE, accounted, lives, price_of
+from tests.support.costs import BOOK, DAY, TRAIN, WHOLE, accounted, at, lives, pod, pod_lives, price_of
 from tests.support.ledger_in_memory import Ledger, allocation, day, interval
 
 MANDATORY = {
@@ -45,11 +45,16 @@ LIFE = [
     interval(4, "used", D1, D1 + DAY_US, claim=allocation("d", queue=""), flavor="", busy=0.25, capacity_type="spot", lost=True),
 ]  # fmt: skip
 
+PODS = [
+    pod("memory", 32, at(6), at(16), of=TRAIN),
+    pod("pods", 1, at(20), at(26), of=allocation("c", team="vision")),
+]
+
 
 def written(basis: Basis = "allocated", idle: Idle = "holder") -> list[dict[str, str]]:
     text = "".join(
         lines(
-            Ledger(LIFE),
+            Ledger(LIFE, pods=PODS),
             BOOK,
             Asked(basis=basis, idle=idle),
             MONTHS_END,
@@ -93,7 +98,7 @@ def test_columns_types_and_nulls_are_those_of_the_specification(basis: Basis, id
 
 
 def test_idle_is_the_unused_part_of_a_reservation_and_free_time_is_none() -> None:
-    found = written()
+    found = [row for row in written() if row["ServiceName"] == "GPU"]
     assert {(row["x_Bucket"], row["CapacityReservationStatus"]) for row in found} == {
         ("used", "Used"), ("starting", "Used"), ("idle", "Unused"), ("free", ""),
     }  # fmt: skip
@@ -115,19 +120,29 @@ def test_a_charge_period_ends_with_the_day_and_where_a_price_changes() -> None:
     ]
 
 
+def test_what_pods_requested_is_charged_by_gang_day_and_price_in_its_own_unit() -> None:
+    memory, later, *pods = [row for row in written() if row["ServiceName"] == "Pods"]
+    assert (memory["BilledCost"], memory["PricingQuantity"], memory["PricingUnit"]) == ("1.92", "192.0", "GiB-Hours")
+    assert (later["ListUnitPrice"], later["BilledCost"]) == ("0.02", "2.56")
+    assert (memory["ResourceId"], memory["SubAccountId"], memory["SkuId"]) == ("vision/train", "ml", "memory")
+    assert [(row["ConsumedQuantity"], row["x_Unpriced"], row["Tags"]) for row in pods] == [
+        ("4.0", "true", '{"team": "vision"}'), ("2.0", "true", '{"team": "vision"}'),
+    ]  # fmt: skip
+
+
 def test_idle_that_is_shared_is_refused() -> None:
     with pytest.raises(CostError, match="--idle shared"):
         written(idle="shared")
 
 
 @settings(max_examples=50)
-@given(lives(), st.sampled_from(["allocated", "utilised"]), st.sampled_from(["holder", "queue"]))
-def test_a_file_sums_to_the_bill_exactly_and_its_sub_accounts_to_their_queues(life, basis, idle) -> None:
+@given(lives(), pod_lives(), st.sampled_from(["allocated", "utilised"]), st.sampled_from(["holder", "queue"]))
+def test_a_file_sums_to_the_bill_exactly_and_its_sub_accounts_to_their_queues(life, pods, basis, idle) -> None:
     asked, known = Asked(basis=basis, idle=idle), Known(WHOLE)
-    bill = make(Ledger(life), BOOK, asked, known)
+    bill = make(Ledger(life, pods=pods), BOOK, asked, known)
     total: dict[str, Decimal] = defaultdict(Decimal)
     queues: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
-    for row in rows(Ledger(life), BOOK, asked, known, "c", {}):
+    for row in rows(Ledger(life, pods=pods), BOOK, asked, known, "c", {}):
         total[row["BillingCurrency"]] += Decimal(row["BilledCost"])
         if row["x_ChargedTo"] != "none":
             queues[row["SubAccountId"], row["BillingCurrency"]] += Decimal(row["BilledCost"])

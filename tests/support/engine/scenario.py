@@ -8,7 +8,8 @@ A scenario is a mapping:
     flavors               {name: {product: H100 | mig: true | any: true, measure: Devices}}; default `gpu`, every whole GPU;
                           or {name: {resource: cpu, labels: {}}}, of what pods request
     queues                {name: {deserved: 4, … }} with the fields of QueueSpec; quota fields mean the default flavor, or
-                          `flavors: {name: {deserved: …}}`
+                          `flavors: {name: {deserved: …}}`. `budget: {hours: 100, spent: 90, rate: 16, then: stop, unit: cpu-hours, renews: 3600}`:
+                          spent as of second 0, rising by `rate` an hour
     budgets               {name: pods that may go now}: PodDisruptionBudgets
     reserve_after         seconds; default 600
     steps                 each: `at` seconds; then what happens: `submit`, `withdraw`, `end`, `taint`, `lose`, `add`, `cordon`,
@@ -37,7 +38,7 @@ from fairlead.api.drivers import NVIDIA, part_class
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.pods import PodNeeds, milli
-from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.settings import BudgetState, DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.engine.types.values import amount as amount_of
 from fairlead.sandbox.other_driver import as_nvidia
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu, slice_of, with_heads
@@ -329,12 +330,26 @@ def _quota(flavor: str, body: Json) -> FlavorQuota:
 
 
 def _queue(name: str, body: Json) -> QueueSpec:
-    rest = {key: value for key, value in body.items() if key not in {*_QUOTA, "flavors"}}
+    rest = {key: value for key, value in body.items() if key not in {*_QUOTA, "flavors", "budget"}}
+    if "budget" in body:
+        rest["budget"] = _budget(body["budget"])
     if "flavors" in body:
         quotas = tuple(_quota(flavor, quota or {}) for flavor, quota in body["flavors"].items())
     else:
         quotas = (_quota("gpu", body),) if any(key in body for key in _QUOTA) else ()
     return QueueSpec(name=name, quotas=quotas, **rest)
+
+
+def _budget(body: Json) -> BudgetState:
+    limit, spent, rate = (Fraction(str(body.get(key, 0))) for key in ("hours", "spent", "rate"))
+    return BudgetState(
+        on_exhausted=body.get("then", "stop"),
+        limit=limit,
+        spent=spent,
+        renews_at=float(body.get("renews", 3600)),
+        exhausts_at=float((limit - spent) / rate * 3600) if rate else None,
+        **({"unit": body["unit"]} if "unit" in body else {}),
+    )
 
 
 def _model(driver: str) -> str:

@@ -43,7 +43,7 @@ _IDLE = {"holder": "their holders", "queue": "their queues", "shared": "all by t
 
 @dataclass(frozen=True, kw_only=True)
 class Cost(Priced):
-    """Show what use costs: device hours, of them idle and lost, and charges, by queue or by what you name. Reads only.
+    """Show what use costs: device hours, of them idle and lost, what pods requested, and charges, by queue or by what you name. Reads only.
 
     Exit code 0: shown. 1: prices cannot be read. 2: the question or the ledger cannot be.
     """
@@ -130,11 +130,20 @@ def _show(bill: Bill) -> None:
         columns.append(UNPRICED)
         for row, each in zip(rows, every, strict=True):
             row.append(Cell(number(hours(each.figures.unpriced))))
+    flavors = written.pod_units(bill)
+    columns += [
+        Column(title=f"{name.upper()} {unit.replace('-hours', '-HOURS')}", right=True) for name, unit in flavors.items()
+    ]
+    for row, each in zip(rows, every, strict=True):
+        pods = each.figures.pods
+        row += [Cell(number(pods[name].hours) if name in pods else "") for name in flavors]
     printer.table(columns, rows)
     if not bill.lines:
         say("Nothing in this window matches.")
     if unpriced:
         say("UNPRICED: hours of flavors without a price at that time; they are charged nothing.")
+    if without := written.unpriced_pods(bill):
+        printer.paragraph(f"Without a price at that time, and charged nothing: {'; '.join(without)}.")
     if any(line.figures.lost for line in bill.lines):
         say("LOST: the work of these hours, a part of USED, was lost to evictions.")
     if asked.where:

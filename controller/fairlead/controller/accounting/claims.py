@@ -23,6 +23,7 @@ from fairlead.history.ledger.entries import (
     PartSeen,
     UsageSeen,
 )
+from fairlead.history.ledger.pod_entries import Holder
 from fairlead.kube import core, timestamps
 from fairlead.kube.device_usage import DeviceId, DeviceUsage, usage_of
 
@@ -39,19 +40,34 @@ class Attribution:
 
     def allocation(self, held: Held) -> Allocation:
         meta, pod = held.claim.metadata, held.first_pod
-        own = pod.metadata.labels if pod is not None else {}
-        inherited = self.namespace_labels(meta.namespace) if self.labels else {}
-        chosen = ((name, own.get(name, inherited.get(name))) for name in self.labels)
+        holder = Holder(meta.namespace, "", labels=self._labels(meta.namespace, {}))
+        if pod is not None:
+            holder = self.holder(pod)
         return Allocation(
             claim_uid=meta.uid,
             namespace=meta.namespace,
             claim=meta.name,
             allocated_us=timestamps.microseconds(held.allocated_at),
-            gang="" if pod is None else gang_id(pod)[1],
-            queue="" if pod is None else self.queue_of(pod),
-            user="" if pod is None else pod.metadata.annotations.get(names.USER, "")[:USER_MAX],
-            labels=tuple(sorted((name, value) for name, value in chosen if value is not None)),
+            gang=holder.gang,
+            queue=holder.queue,
+            user=holder.user,
+            labels=holder.labels,
         )
+
+    def holder(self, pod: core.Pod) -> Holder:
+        namespace = pod.metadata.namespace
+        return Holder(
+            namespace,
+            gang_id(pod)[1],
+            self.queue_of(pod),
+            pod.metadata.annotations.get(names.USER, "")[:USER_MAX],
+            self._labels(namespace, pod.metadata.labels),
+        )
+
+    def _labels(self, namespace: str, own: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        inherited = self.namespace_labels(namespace) if self.labels else {}
+        chosen = ((name, own.get(name, inherited.get(name))) for name in self.labels)
+        return tuple(sorted((name, value) for name, value in chosen if value is not None))
 
 
 def claim_seen(

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from fairlead.controller.accounting.claims import Attribution, claim_ended, claim_seen
+from fairlead.controller.accounting.pods import PodNotes, Told
 from fairlead.controller.accounting.units import ANYWHERE, Measures, NodeUnits, UsualRequests
 from fairlead.controller.gangs.membership.gangs import GangId, gang_id
 from fairlead.controller.report.events import Failures
@@ -24,7 +25,7 @@ from fairlead.engine.types.pods import Workload
 from fairlead.history.ledger.entries import ClaimSeen, Decision, Observation, Unit, UnitSeen, Wait
 from fairlead.history.ledger.keeper import Keeper
 from fairlead.kube.limits import Clock
-from fairlead.kube.timestamps import microseconds
+from fairlead.kube.timestamps import microseconds, parsed
 from fairlead.kube.timing import Time
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,13 @@ class LedgerFeed:
             labels=labels,
             namespace_labels=caches.namespace_labels,
         )
+        self._pods = PodNotes(
+            caches.gangs,
+            caches.tables.nodes,
+            self._attribution,
+            self._nodes.capacity_type,
+            lambda gang: failures.contained("ledger", "gang {}/{}".format(*gang)),
+        )
         self._settings: Settings | None = None
         self._workload: Workload | None = None
         self._measures = Measures((), ())
@@ -151,7 +159,7 @@ class LedgerFeed:
                 claims.append(seen := self._seen(held))
                 if (wait := self._wait(held, seen)) is not None:
                     waits.append(wait)
-        return self._observation(units, gone, claims, ended, waits)
+        return self._observation(units, gone, claims, ended, waits, self._pods.changed(now))
 
     async def _everything(self) -> Observation:
         """In turns, since a large cluster takes a second; what changes meanwhile is in it, too."""
@@ -176,7 +184,8 @@ class LedgerFeed:
         for held in changed:
             with self._contained(held):
                 claims[held.uid] = self._seen(held)
-        return self._observation(self._nodes.known(), (), claims.values(), ended, ())
+        pods = self._pods.everything(self._wall())
+        return self._observation(self._nodes.known(), (), claims.values(), ended, (), pods)
 
     def _observation(
         self,
@@ -185,6 +194,7 @@ class LedgerFeed:
         claims: Iterable[ClaimSeen],
         ended: Iterable[tuple[Held, float]],
         waits: Iterable[Wait],
+        pods: Told,
     ) -> Observation:
         ends = []
         for held, at in ended:
@@ -204,6 +214,8 @@ class LedgerFeed:
             claims=tuple(claims),
             ended=tuple(ends),
             waits=tuple(waits),
+            pods=tuple(pods[0]),
+            pods_ended=tuple(pods[1]),
         )
 
     # -- claims ----------------------------------------------------------------------------------------------------
@@ -248,8 +260,15 @@ class LedgerFeed:
         """What devices are worth and what is usual, where that changed: then all is told anew."""
         caches, settings, workload = self._caches, self._caches.rules.settings(), self._known.workload()
         if settings is not self._settings:
-            priced = (each["metadata"]["name"] for each in caches.flavors.all() if each.get("spec", {}).get("price"))
+            flavors = {each["metadata"]["name"]: each for each in caches.flavors.all()}
+            priced = (name for name, each in flavors.items() if each.get("spec", {}).get("price"))
             self._measures = Measures(settings.flavors, priced)
+            created = {
+                name: microseconds(at)
+                for name, each in flavors.items()
+                if (at := parsed(each["metadata"].get("creationTimestamp"))) is not None
+            }
+            self._pods.renew(settings.flavors, created, self._wall())
             self._settings = settings
             self._dirty |= dict.fromkeys(sorted(self._nodes.names()))
             self._notes.touch_all()

@@ -113,6 +113,10 @@ PERIODS_MAX = 64  # days, weeks and months, in several time zones; those that we
 class _Period:
     until_us: int
     weighed: Counter[str] = field(default_factory=Counter)  # ppm × µs by queue
+    pods: dict[tuple[str, str], Fraction] = field(default_factory=dict)  # units × µs by queue and flavor
+
+    def copy(self) -> _Period:
+        return _Period(self.until_us, Counter(self.weighed), dict(self.pods))
 
 
 class LedgerSpending:
@@ -125,7 +129,7 @@ class LedgerSpending:
         self._wanted: dict[int, None] = {}  # beginnings of periods, unix microseconds; the last asked for last
         self._periods: dict[int, _Period] = {}
 
-    def spent(self, queue: str, since_us: int) -> Spent | None:
+    def spent(self, queue: str, since_us: int, flavor: str | None) -> Spent | None:
         self._wanted.pop(since_us, None)
         self._wanted[since_us] = None
         if len(self._wanted) > PERIODS_MAX:
@@ -135,6 +139,8 @@ class LedgerSpending:
         period = self._periods.get(since_us)
         if period is None:
             return None
+        if flavor is not None:
+            return Spent(period.pods.get((queue, flavor), Fraction(0)) / HOUR_US, period.until_us)
         return Spent(Fraction(period.weighed[queue], WHOLE_PPM * HOUR_US), period.until_us)
 
     async def run(self) -> None:
@@ -155,7 +161,7 @@ class LedgerSpending:
                 return
             for since_us in wanted:
                 before = self._periods.get(since_us)
-                period = _Period(since_us) if before is None else _Period(before.until_us, Counter(before.weighed))
+                period = _Period(since_us) if before is None else before.copy()
                 if known[1] > period.until_us:
                     _add(period, reader, known[1], flavored)
                 self._periods[since_us] = period
@@ -165,4 +171,7 @@ def _add(period: _Period, reader: Reader, until_us: int, flavored: bool) -> None
     for each in reader.sums(period.until_us, until_us, ("queue",)):
         if each.bucket in HELD and (each.measure.flavor or not flavored):
             period.weighed[each.keys[0]] += each.time_us * each.measure.share_ppm
+    for pods in reader.pod_sums(period.until_us, until_us, ("queue", "flavor")):
+        queue, flavor = pods.keys
+        period.pods[queue, flavor] = period.pods.get((queue, flavor), Fraction(0)) + pods.weighed
     period.until_us = until_us

@@ -43,6 +43,9 @@ RARE_CONDITIONS = (
 )
 
 
+WITHOUT_DEVICES_MAX = 100
+
+
 def gang_status(
     gang: Gang,
     state: SchedulingState,
@@ -64,6 +67,9 @@ def gang_status(
         "message": summary.message[:MESSAGE_MAX],
         "queuedTime": timestamps.seconds(created if past is None else past.queued_since),
     }
+    without = sorted(member.pod.metadata.name for member in gang.members if member.without_devices)
+    if without:
+        status["withoutDevices"] = without[:WITHOUT_DEVICES_MAX]
     waiting = state.waiting
     if state.queue:
         status["queue"] = state.queue
@@ -136,8 +142,8 @@ def _without_pods(
         "message": summary.message[:MESSAGE_MAX],
         "members": 0,
         "ready": 0,
-        **{name: list[str]() for name in ("nodes", "placement", "reservedNodes")},
-        **dict.fromkeys(("asks", "models", "position", "why", "forecast", "nodesAwaited")),
+        **{name: list[str]() for name in ("asks", "withoutDevices", "nodes", "placement", "reservedNodes")},
+        **dict.fromkeys(("models", "position", "why", "forecast", "nodesAwaited")),
         "conditions": _conditions(summary, state, before, now, past=past),
     }
 

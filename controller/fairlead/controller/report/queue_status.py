@@ -185,10 +185,12 @@ _THEN: Final = {
 
 
 def _budget(now: BudgetNow) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "gpuHours": hours_text(now.budget.limit),
-        "renewsAt": timestamps.seconds(now.period.end),
-    }
+    found: dict[str, Any] = {"renewsAt": timestamps.seconds(now.period.end)}
+    if now.budget.flavor is None:
+        found["gpuHours"] = hours_text(now.budget.limit)
+    else:
+        found |= {"flavor": now.budget.flavor, "hours": hours_text(now.budget.limit)}
+        found |= {"unit": now.unit} if now.unit else {}
     if now.spent is not None:
         found |= {"spent": hours_text(now.spent), "percent": now.percent}
     return found
@@ -218,16 +220,27 @@ def with_conditions(
     return [*others, *({**each, "observedGeneration": generation} for each in own)]
 
 
+def _limit(now: BudgetNow) -> str:
+    """`1000 GPU-hours`, `5000 cpu-hours`."""
+    return f"{hours_text(now.budget.limit)} {now.unit or f'hours of flavor {now.budget.flavor}'}"
+
+
 def said(now: BudgetNow) -> str:
     """One sentence, without figures that change from minute to minute: these are in `status.budget`."""
-    limit, renews = hours_text(now.budget.limit), timestamps.seconds(now.period.end)
+    limit, renews = _limit(now), timestamps.seconds(now.period.end)
+    if not now.unit:
+        return (
+            f"what is spent of the {limit} is not known, as that is no Flavor with measure Resource: nothing is stopped"
+        )
     if now.percent is None:
-        return f"what is spent of the {limit} GPU-hours is not known, as there is no ledger: nothing is stopped"
+        return f"what is spent of the {limit} is not known, as there is no ledger: nothing is stopped"
     if now.percent >= 100:
-        return f"the {limit} GPU-hours of the {now.budget.per} are spent; they renew at {renews}; {_THEN[now.budget.on_exhausted]}"
+        return (
+            f"the {limit} of the {now.budget.per} are spent; they renew at {renews}; {_THEN[now.budget.on_exhausted]}"
+        )
     passed = max((each for each in now.budget.warn_at if each <= now.percent), default=None)
     more = "less than that is spent" if passed is None else f"{passed} % or more are spent"
-    return f"{limit} GPU-hours of the {now.budget.per}, of which {more}; they renew at {renews}"
+    return f"{limit} of the {now.budget.per}, of which {more}; they renew at {renews}"
 
 
 def crossed(name: str, now: BudgetNow | None, before: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
@@ -236,10 +249,10 @@ def crossed(name: str, now: BudgetNow | None, before: Mapping[str, Any] | None) 
         return
     same = before is not None and before.get("renewsAt") == timestamps.seconds(now.period.end)
     last = (before or {}).get("percent") or 0 if same else 0
-    limit, renews = hours_text(now.budget.limit), timestamps.seconds(now.period.end)
+    limit, renews = _limit(now), timestamps.seconds(now.period.end)
     for percent in sorted(set(now.budget.warn_at) - {100}):
         if last < percent <= now.percent:
-            spent = f"{hours_text(now.spent)} of {limit} GPU-hours of the {now.budget.per}"
+            spent = f"{hours_text(now.spent)} of {limit} of the {now.budget.per}"
             yield LOW, f"queue {name} has spent {percent} % of its budget: {spent}, which renew at {renews}"
     if last < 100 <= now.percent:
         yield EXHAUSTED, f"queue {name}: {said(now)}"

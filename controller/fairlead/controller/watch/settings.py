@@ -20,7 +20,7 @@ from fairlead.api.flavor import Flavor, FlavorAutoscaling
 from fairlead.api.flavor import NodeTemplate as ApiNodeTemplate
 from fairlead.api.queue import Queue, QueueFlavor
 from fairlead.api.queue import QueueSpec as ApiQueueSpec
-from fairlead.api.queues import listed, unknown_flavors
+from fairlead.api.queues import budget_problem, listed, unknown_flavors
 from fairlead.api.schedules import quotas as scheduled_quotas
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.spending import Said
@@ -70,6 +70,11 @@ class Settings:
             return name
         selected = not self.queues or self.selecting(namespace_labels)
         return None if selected else name
+
+    @property
+    def counted_resources(self) -> Mapping[str, str]:
+        """By name of flavors with measure Resource: the resource of pods."""
+        return {flavor.name: flavor.resource_name for flavor in self.flavors if flavor.resource_name is not None}
 
     @property
     def any_idle(self) -> bool:
@@ -145,6 +150,12 @@ def read(
         for queue in objects.values()
         for message in unknown_flavors(queue, names)
     ]
+    measures = {flavor.name: flavor.measure for flavor in read_flavors}
+    problems += [
+        Problem(kind="Queue", name=queue.name, reason="UnknownFlavor", message=message)
+        for queue in objects.values()
+        if (message := budget_problem(queue, measures)) is not None
+    ]
     problems += selected_twice(selectors, namespaces)
     return Settings(
         queues=tuple(sorted(read_queues, key=lambda queue: queue.name)),
@@ -188,7 +199,7 @@ def _said(queue: Queue) -> Said | None:
     if budget is None or budget.spent is None:
         return None
     try:
-        return Said(Fraction(budget.spent), timestamps.parse(budget.renews_at))
+        return Said(Fraction(budget.spent), timestamps.parse(budget.renews_at), budget.flavor)
     except (ValueError, ZeroDivisionError):
         return None
 

@@ -128,7 +128,7 @@ def stopped(queue: Queue) -> Reason:
         code=Code.BUDGET_EXHAUSTED,
         message=f"the budget of queue {queue.name} is exhausted, and no gang is admitted until it renews: {block}",
         budget=block,
-        advice=f"wait until it renews, or raise spec.budget.gpuHours of Queue {queue.name}",
+        advice=f"wait until it renews, or raise spec.budget.{block.field} of Queue {queue.name}",
     )
 
 
@@ -141,7 +141,7 @@ def _no_borrowing(queue: Queue, flavor: str, asked: Amount, deserved: Amount) ->
         f"flavor {flavor}: {block}",
         limit=_block(queue, flavor, asked, deserved),
         budget=block,
-        advice="wait until gangs of this queue end or the budget renews, or raise deserved in spec.flavors or gpuHours in spec.budget "
+        advice=f"wait until gangs of this queue end or the budget renews, or raise deserved in spec.flavors or {block.field} in spec.budget "
         f"of Queue {queue.name}",
     )
 
@@ -154,6 +154,7 @@ def _budget(queue: Queue) -> BudgetBlock:
         spent=hours_text(Fraction(budget.limit if budget.spent is None else max(budget.spent, budget.limit))),
         limit=hours_text(Fraction(budget.limit)),
         renews_at=budget.renews_at,
+        unit=budget.unit,
     )
 
 

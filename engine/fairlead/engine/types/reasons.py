@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fairlead.api.resource_units import GPU_HOURS
 from fairlead.kube import timestamps
 
 
@@ -217,15 +218,21 @@ class LimitBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetBlock:
-    """The budget that is exhausted, in GPU-hours. `renews_at`: unix seconds."""
+    """The budget that is exhausted. `renews_at`: unix seconds."""
 
     queue: str
     spent: str
     limit: str
     renews_at: float
+    unit: str = GPU_HOURS
+
+    @property
+    def field(self) -> str:
+        """Of spec.budget: what is raised."""
+        return "gpuHours" if self.unit == GPU_HOURS else "hours"
 
     def __str__(self) -> str:
-        return f"{self.spent} of {self.limit} GPU-hours are spent; it renews at {timestamps.seconds(self.renews_at)}"
+        return f"{self.spent} of {self.limit} {self.unit} are spent; it renews at {timestamps.seconds(self.renews_at)}"
 
 
 class PreemptionBlock(StrEnum):

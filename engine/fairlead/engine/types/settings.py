@@ -11,6 +11,7 @@ from typing import Literal
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
+from fairlead.api.resource_units import GPU_HOURS
 from fairlead.engine.types.gangs import Hold
 from fairlead.engine.types.values import Amount, Fact
 from fairlead.kube import core
@@ -27,7 +28,7 @@ class FlavorQuota(Fact, frozen=True, kw_only=True):
 
 
 class BudgetState(Fact, frozen=True, kw_only=True):
-    """What a queue, with those below it, may spend in the period of now, and what it has spent. In GPU-hours.
+    """What a queue, with those below it, may spend in the period of now, and what it has spent. In GPU-hours, or in hours of a flavor.
 
     `spent` is as of some moment before the decision; `exhausts_at` is when it reaches `limit` if the queue goes on holding what it
     holds. None: not known, and then the budget is not exhausted. Times in unix seconds.
@@ -38,6 +39,7 @@ class BudgetState(Fact, frozen=True, kw_only=True):
     spent: Amount | None = None
     renews_at: float
     exhausts_at: float | None = None
+    unit: str = GPU_HOURS  # of limit and spent
 
     def exhausted(self, now: float) -> bool:
         """The period after this one begins with nothing spent: nothing else is known of it."""

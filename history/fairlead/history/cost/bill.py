@@ -1,9 +1,9 @@
-"""A bill: device time and its cost by group, with a line for each part that no group is charged. Pure, exact.
+"""A bill: device time, what pods requested beside it, and its cost by group, with a line for each part that no group is charged. Pure, exact.
 
 Charges are of one basis: `allocated`, or `utilised`; the part of the allocated cost that was not utilised is then a line of its own.
 The idle time in claims is charged to the `holder`, to its `queue` as a line of its own, or `shared`: over all lines, by their charges
 without it. Time that no claim holds is a line per bucket, and never spread over others: nobody is charged for it.
-Keeps: the lines of an unfiltered bill, charged or not, sum to the price of all device time, whatever groups, basis and idle are. Idle is shared before
+Keeps: the lines of an unfiltered bill, charged or not, sum to the price of all device time and of what pods requested, whatever groups, basis and idle are. Idle is shared before
 lines are left out, so a filter changes no line's charge. No bill is made unless the ledger's sums are the time that devices were there
 (`conserve`). Percentages sum to exactly 100.0: each is rounded down to a tenth, and the tenths that are left over go to the largest
 remainders, of equal ones to the first bucket.
@@ -18,7 +18,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Final, Literal, TypeVar, get_args
 
-from fairlead.history.cost.usage import Figures, Money, add_money, priced
+from fairlead.history.cost.usage import Figures, Money, add_money, priced, priced_pods
 from fairlead.history.cost.window import LABEL, OF_DEVICES, ConservationError, CostError, Known, Reader, Window, shown
 from fairlead.history.ledger.entries import BUCKETS, HELD, WHOLE_PPM, Bucket, Gap
 from fairlead.history.prices import PriceBook
@@ -107,6 +107,8 @@ def make(reader: Reader, book: PriceBook, asked: Asked, known: Known) -> Bill:
         keys, bucket = each.sum.keys, each.sum.bucket
         where = held.setdefault(keys, Figures()) if bucket in HELD else unheld.setdefault((bucket, keys), Figures())
         where.add(each.figures())
+    for pods in priced_pods(reader, book, [known.window], groups):
+        held.setdefault(pods.sum.keys, Figures()).add(pods.figures())
     _check_labels(reader, groups, [keys for keys in held if _is_of(keys, groups, asked)], known.window, asked)
     lines = [*_held_lines(held, groups, asked), *_unheld_lines(unheld, groups, asked)]
     return Bill(asked=asked, known=known, lines=tuple(lines), conservation=conservation)

@@ -4,7 +4,7 @@ Source: FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec v1.2, specification/columns a
 there, the conditional ones that apply, and own columns `x_…`. How what Fairlead knows maps to FOCUS:
 
     SubAccount: queue. Resource: device. Sku: flavor. CapacityReservation: the claim, Unused where its device was idle.
-    Tags: the labels in the ledger. Billing period: the calendar month (UTC). A charge period ends with the day, or where a price changes.
+    Of what pods requested the resource is their gang, and there is no reservation. Tags: the labels in the ledger. Billing period: the calendar month (UTC). A charge period ends with the day, or where a price changes.
 
 Costs have 12 places, cut so that a file's column sums to the exact cost, rounded once: a row has the rounded sum up to its end less that
 up to its beginning. Time that no claim holds has no sub account. Unpriced use has cost 0 and x_Unpriced; without a currency that of its
@@ -22,8 +22,9 @@ from fractions import Fraction
 from typing import Final
 
 from fairlead.api.flavor import Flavor
+from fairlead.api.resource_units import hours_unit
 from fairlead.history.cost.bill import Asked, check_label, conserve, label_names
-from fairlead.history.cost.usage import Priced, hours, priced
+from fairlead.history.cost.usage import PodPriced, Priced, hours, priced, priced_pods
 from fairlead.history.cost.window import LABEL, CostError, Known, Reader, days, month_of, shown
 from fairlead.history.cost.written import MONEY_PLACES, plain
 from fairlead.history.ledger.entries import HELD, Sum
@@ -104,6 +105,10 @@ def _rows(
                 continue
             for charged, time_us in _charges(each.sum, asked):
                 yield _row(each, keys, charged, time_us, sums, account=account, units=units, labels=labels, asked=asked)
+        for pods in priced_pods(reader, book, [day], groups):
+            keys = dict(zip(groups, pods.sum.keys, strict=True))
+            if all(keys[name] == value for name, value in asked.where):
+                yield _pod_row(pods, keys, sums, account=account, labels=labels)
 
 
 def _charges(of: Sum, asked: Asked) -> list[tuple[bool, int]]:
@@ -128,69 +133,111 @@ def _row(
 ) -> Row:
     of, measure = each.sum, each.sum.measure
     held, quantity = of.bucket in HELD, measure.amount * time_us / HOUR_US
+    to = "none" if not held or not charged else "queue" if of.bucket == "idle" and asked.idle == "queue" else "holder"
+    claim = f"{keys['namespace']}/{keys['claim']}" if held else ""
+    found = _charge(each, keys, quantity, sums, account=account, labels=labels) | {
+        "CapacityReservationId": claim,
+        "CapacityReservationStatus": "" if not held else "Unused" if of.bucket == "idle" or not charged else "Used",
+        "ChargeDescription": _description(of, claim, keys["unit"], charged),
+        "ConsumedQuantity": _decimal(hours(time_us * measure.share_ppm)),
+        "ConsumedUnit": "GPU-Hours",
+        "PricingUnit": units.get(measure.flavor, "Unit-Hours"),
+        "ResourceId": keys["unit"].rpartition("/")[0] + "/" + keys["device"] if keys["device"] else keys["unit"],
+        "ResourceType": "GPU",
+        "ServiceName": "GPU",
+        "SkuMeter": "Device time",
+        "x_Bucket": of.bucket,
+        "x_ChargedTo": to,
+        "x_Lost": "true" if of.lost else "false",
+    }
+    if to == "none":
+        found |= {"SubAccountId": "", "SubAccountName": ""}
+    return {column: found[column] for column in COLUMNS}
+
+
+def _pod_row(
+    each: PodPriced, keys: Mapping[str, str], sums: dict[str, Fraction], *, account: str, labels: tuple[str, ...]
+) -> Row:
+    unit = _UNITS.get(unit := hours_unit(each.sum.resource), unit.replace("-hours", "-Hours"))
+    gang = f"{keys['namespace']}/{keys['gang']}"
+    found = _charge(each, keys, each.hours, sums, account=account, labels=labels) | {
+        "CapacityReservationId": "",
+        "CapacityReservationStatus": "",
+        "ChargeDescription": f"{each.sum.resource} that pods of gang {gang} requested",
+        "ConsumedQuantity": _decimal(each.hours),
+        "ConsumedUnit": unit,
+        "PricingUnit": unit,
+        "ResourceId": gang,
+        "ResourceType": "Gang",
+        "ServiceName": "Pods",
+        "SkuMeter": "Requests of pods",
+        "x_Bucket": "used",
+        "x_ChargedTo": "holder",
+        "x_Lost": "false",
+    }
+    return {column: found[column] for column in COLUMNS}
+
+
+_UNITS: Final = {"cpu-hours": "CPU-Hours", "pod-hours": "Pod-Hours"}
+
+
+def _charge(
+    each: Priced | PodPriced,
+    keys: Mapping[str, str],
+    quantity: Fraction,
+    sums: dict[str, Fraction],
+    *,
+    account: str,
+    labels: tuple[str, ...],
+) -> Row:
+    """What charges of devices and of pods have in common: the cost, when, of which price, and whose."""
     per_hour, currency = each.per_hour or Fraction(0), each.currency or NO_CURRENCY
     before = sums.get(currency, Fraction(0))
     sums[currency] = before + per_hour * quantity
     cost = _decimal(Fraction(rounded(sums[currency], MONEY_PLACES)) - Fraction(rounded(before, MONEY_PLACES)))
-    to = "none" if not held or not charged else "queue" if of.bucket == "idle" and asked.idle == "queue" else "holder"
-    claim = f"{keys['namespace']}/{keys['claim']}" if held else ""
-    queue = keys["queue"] if to != "none" else ""
     month = month_of(each.part.since_us)
-    sku, price = measure.flavor or NO_FLAVOR, _decimal(per_hour, 18)
+    flavor, capacity_type = each.sold
+    sku, price = flavor or NO_FLAVOR, _decimal(per_hour, 18)
     tags = {name.removeprefix(LABEL): keys[name] for name in labels if keys[name]}
-    found = {
+    return {
         "BilledCost": cost,
         "BillingAccountId": account,
         "BillingAccountName": account,
         "BillingCurrency": currency,
         "BillingPeriodEnd": shown(month.until_us),
         "BillingPeriodStart": shown(month.since_us),
-        "CapacityReservationId": claim,
-        "CapacityReservationStatus": "" if not held else "Unused" if of.bucket == "idle" or not charged else "Used",
         "ChargeCategory": "Usage",
         "ChargeClass": "",
-        "ChargeDescription": _description(of, claim, keys["unit"], charged),
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodEnd": shown(each.part.until_us),
         "ChargePeriodStart": shown(each.part.since_us),
-        "ConsumedQuantity": _decimal(hours(time_us * measure.share_ppm)),
-        "ConsumedUnit": "GPU-Hours",
         "ContractedCost": cost,
         "ContractedUnitPrice": price,
         "EffectiveCost": cost,
         "InvoiceIssuerName": account,
         "ListCost": cost,
         "ListUnitPrice": price,
-        "PricingCategory": "Dynamic" if measure.capacity_type == "spot" else "Standard",
+        "PricingCategory": "Dynamic" if capacity_type == "spot" else "Standard",
         "PricingQuantity": _decimal(quantity),
-        "PricingUnit": units.get(measure.flavor, "Unit-Hours"),
         "ProviderName": PROVIDER,
         "PublisherName": PROVIDER,
-        "ResourceId": keys["unit"].rpartition("/")[0] + "/" + keys["device"] if keys["device"] else keys["unit"],
         "ResourceName": "",
-        "ResourceType": "GPU",
         "ServiceCategory": "Compute",
-        "ServiceName": "GPU",
         "ServiceSubcategory": "Other (Compute)",
         "SkuId": sku,
-        "SkuMeter": "Device time",
-        "SkuPriceId": f"{sku}/{measure.capacity_type or 'any'}/{price if each.per_hour is not None else 'unpriced'}",
-        "SubAccountId": queue,
-        "SubAccountName": queue,
+        "SkuPriceId": f"{sku}/{capacity_type or 'any'}/{price if each.per_hour is not None else 'unpriced'}",
+        "SubAccountId": keys["queue"],
+        "SubAccountName": keys["queue"],
         "Tags": json.dumps(tags, ensure_ascii=False) if tags else "",
-        "x_Bucket": of.bucket,
-        "x_ChargedTo": to,
         "x_Namespace": keys["namespace"],
         "x_Gang": keys["gang"],
         "x_Claim": keys["claim"],
         "x_User": keys["user"],
         "x_Node": keys["node"],
         "x_Unit": keys["unit"],
-        "x_CapacityType": measure.capacity_type or "",
-        "x_Lost": "true" if of.lost else "false",
+        "x_CapacityType": capacity_type or "",
         "x_Unpriced": "true" if each.per_hour is None else "false",
     }
-    return {column: found[column] for column in COLUMNS}
 
 
 def _decimal(amount: Fraction, places: int = MONEY_PLACES) -> str:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from fairlead.api.resource_units import hours_unit
 from fairlead.history.cost.window import CostError, Reader, Window, cut
 from fairlead.history.ledger.entries import HELD, WHOLE_PPM, Bucket, Sum
+from fairlead.history.ledger.pod_entries import PodSum
 from fairlead.history.prices import PriceBook
 from fairlead.kube.timestamps import HOUR_US
 
@@ -31,9 +33,24 @@ class Cost(NamedTuple):
         return Cost(self.allocated + other.allocated, self.utilised + other.utilised)
 
 
+class PodTime(NamedTuple):
+    """Resource-hours of a flavor. `unit` names them; `unpriced` is the part that no price covers."""
+
+    unit: str
+    hours: Fraction
+    unpriced: Fraction = Fraction(0)
+
+    def plus(self, other: PodTime) -> PodTime:
+        """The unit is the latter's: a flavor that counted another resource before has hours of both."""
+        return PodTime(other.unit, self.hours + other.hours, self.unpriced + other.unpriced)
+
+
 @dataclass(slots=True)
 class Figures:
-    """The figures of intervals that are grouped. All but `costs` is device time, in ppm × µs."""
+    """The figures of intervals that are grouped. All but costs and `pods` is device time, in ppm × µs.
+
+    What pods requested counts as used, and as utilised: no samples say otherwise.
+    """
 
     weighed: dict[Bucket, int] = field(default_factory=dict)
     costs: dict[tuple[str, Bucket], Cost] = field(default_factory=dict)  # by currency and bucket
@@ -42,6 +59,7 @@ class Figures:
     sampled: int = 0
     busy: int = 0
     unpriced: int = 0
+    pods: dict[str, PodTime] = field(default_factory=dict)  # by flavor: what pods requested, beside device time
 
     def add(self, other: Figures) -> None:
         for bucket, weighed in other.weighed.items():
@@ -54,6 +72,8 @@ class Figures:
         self.sampled += other.sampled
         self.busy += other.busy
         self.unpriced += other.unpriced
+        for flavor, time in other.pods.items():
+            self.pods[flavor] = self.pods[flavor].plus(time) if flavor in self.pods else time
 
     @property
     def held(self) -> int:
@@ -79,6 +99,11 @@ class Priced(NamedTuple):
     sum: Sum
     per_hour: Fraction | None
     currency: str
+
+    @property
+    def sold(self) -> tuple[str, str | None]:
+        """Flavor and capacity type."""
+        return self.sum.measure.flavor, self.sum.measure.capacity_type
 
     def figures(self) -> Figures:
         of, ppm = self.sum, self.sum.measure.share_ppm
@@ -110,6 +135,45 @@ def priced(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[s
                     yield Priced(piece, each, None, book.currency(each.measure.flavor))
                 else:
                     yield Priced(piece, each, Fraction(price.per_hour), price.currency)
+
+
+class PodPriced(NamedTuple):
+    """What pods requested in a part of the window in which its price stays the same; "" and None: unpriced."""
+
+    part: Window
+    sum: PodSum
+    per_hour: Fraction | None
+    currency: str
+
+    @property
+    def sold(self) -> tuple[str, str | None]:
+        """Flavor and capacity type."""
+        return self.sum.flavor, self.sum.capacity_type
+
+    @property
+    def hours(self) -> Fraction:
+        return self.sum.weighed / HOUR_US
+
+    def figures(self) -> Figures:
+        unit = hours_unit(self.sum.resource)
+        if self.per_hour is None:
+            return Figures(pods={self.sum.flavor: PodTime(unit, self.hours, self.hours)})
+        cost = self.hours * self.per_hour
+        return Figures(
+            costs={(self.currency, "used"): Cost(cost, cost)}, pods={self.sum.flavor: PodTime(unit, self.hours)}
+        )
+
+
+def priced_pods(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[str, ...]) -> Iterator[PodPriced]:
+    """As `priced`, of what pods requested."""
+    for part in parts:
+        for piece in cut(part, book.changes(*part)):
+            for each in reader.pod_sums(*piece, by):
+                price = book.price_at(each.flavor, each.capacity_type, piece.since_us)
+                if price is None:
+                    yield PodPriced(piece, each, None, book.currency(each.flavor))
+                else:
+                    yield PodPriced(piece, each, Fraction(price.per_hour), price.currency)
 
 
 def _check_named(of: Sum, by: tuple[str, ...]) -> None:

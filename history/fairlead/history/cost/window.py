@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from fairlead.api.durations import duration_s
 from fairlead.api.object_names import is_label_key
 from fairlead.history.ledger.entries import Gap, Held, Sum, UnitDay, Wait
+from fairlead.history.ledger.pod_entries import PodSum
 from fairlead.kube import timestamps
 from fairlead.kube.timestamps import DAY_US, SECOND_US
 
@@ -192,6 +193,10 @@ class Reader(Protocol):
 
     def sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> Sequence[Sum]:
         """Time by the groups of `entries.GROUPS` and by "label=<name>"; keys are in the order of `by`."""
+        ...
+
+    def pod_sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> Sequence[PodSum]:
+        """What pods requested. `by`: as of `sums`; of groups that pods do not have the key is ""."""
         ...
 
     def held(self, since_us: int, until_us: int) -> Iterator[Held]: ...

@@ -53,6 +53,7 @@ def bill_json(bill: Bill) -> dict[str, Any]:
             "gpuHours": _hours(bill.figures.held),
             "charged": _money(bill.charged),
             "uncharged": _money(bill.uncharged),
+            "resources": _resources(bill.figures),
         },
         "deviceTime": conservation_json(bill.conservation),
     }
@@ -69,10 +70,14 @@ def conservation_json(found: Conservation) -> dict[str, Any]:
 
 
 def bill_csv(bill: Bill) -> str:
-    """One row per line and currency. A line with several currencies has its hours in each of its rows."""
+    """One row per line and currency. A line with several currencies has its hours in each of its rows.
+
+    Behind all others a column for each flavor of which pods requested something, such as `memory GiB-hours`.
+    """
+    flavors = pod_units(bill)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["kind", *bill.asked.by, *COLUMNS])
+    writer.writerow(["kind", *bill.asked.by, *COLUMNS, *(f"{name} {unit}" for name, unit in flavors.items())])
     for line in bill.lines:
         row, figures = _line(line, bill.asked.by), line.figures
         costs = row["cost"]
@@ -85,8 +90,31 @@ def bill_csv(bill: Bill) -> str:
                 "" if utilisation(figures) is None else plain(utilisation(figures) or Fraction(0), 4),
                 currency,
                 *(cost.get(name, "") for name in ("allocated", "utilised", "idle", "lost", "charged", "uncharged")),
+                *(plain(figures.pods[name].hours, HOUR_PLACES) if name in figures.pods else "" for name in flavors),
             ])  # fmt: skip
     return out.getvalue()
+
+
+def pod_units(bill: Bill) -> dict[str, str]:
+    """The flavors of which pods requested something, in name order, and the units of their hours."""
+    return {name: time.unit for name, time in sorted(bill.figures.pods.items())}
+
+
+def unpriced_pods(bill: Bill) -> list[str]:
+    """`7.0 cpu-hours of flavor cpu`, for each of which some have no price."""
+    found = sorted(bill.figures.pods.items())
+    return [f"{number(time.unpriced)} {time.unit} of flavor {name}" for name, time in found if time.unpriced]
+
+
+def _resources(figures: Figures) -> dict[str, dict[str, str]]:
+    return {
+        name: {
+            "unit": time.unit,
+            "hours": plain(time.hours, HOUR_PLACES),
+            "unpricedHours": plain(time.unpriced, HOUR_PLACES),
+        }
+        for name, time in sorted(figures.pods.items())
+    }
 
 
 def kind(line: Line) -> str:
@@ -126,6 +154,7 @@ def _line(line: Line, by: tuple[str, ...]) -> dict[str, Any]:
         "unsampledHours": _hours(figures.held - figures.sampled),
         "unpricedHours": _hours(figures.unpriced),
         "utilisation": None if part is None else plain(part, 4),
+        "resources": _resources(figures),
         "cost": {
             currency: {name: plain(amount) for name, amount in costs.items()}
             for currency, costs in costs_by_currency(line).items()

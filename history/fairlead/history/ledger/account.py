@@ -32,6 +32,7 @@ from fairlead.history.ledger.entries import (
     UsageSeen,
     Wait,
 )
+from fairlead.history.ledger.pod_account import PodAccount
 from fairlead.history.ledger.timeline import UNHELD, Book, Part, Timeline
 from fairlead.kube.timestamps import DAY_US
 
@@ -59,6 +60,7 @@ class Account:
         self._gaps: list[Gap] = []
         self._waits: list[Wait] = []
         self._decisions: list[Decision] = []
+        self._pods = PodAccount(kept.pods)
         for number, interval in kept.open.items():
             self._restore(number, interval)
 
@@ -116,13 +118,14 @@ class Account:
                 unit.vacancy = "unknown"
                 unit.settle(self._book, before_us, "Unknown")
                 unknown = True
+        self._pods.resume(before_us, seen.pods, seen.pods_ended, max(seen.now_us, before_us))
         if unknown and seen.now_us > before_us:
             self._gaps.append(Gap(start_us=before_us, end_us=seen.now_us, reason=reason))
         told = (
             ClaimEnded(claim_uid=uid, at_us=min(at_us, seen.now_us), ended_by="Unknown")
             for uid, at_us in sorted(ended.items())
         )
-        self.observe(dataclasses.replace(seen, ended=(*seen.ended, *told)))
+        self.observe(dataclasses.replace(seen, ended=(*seen.ended, *told), pods=(), pods_ended=()))
 
     # -- what happens ----------------------------------------------------------------------------------------------
 
@@ -149,6 +152,7 @@ class Account:
         changes.sort(key=lambda entry: entry[:3])
         for _, _, _, change in changes:
             change()
+        self._pods.observe(seen.pods, seen.pods_ended, now_us)
         self._waits.extend(seen.waits)
         self._decisions.extend(seen.decisions)
 
@@ -180,6 +184,7 @@ class Account:
             gaps=tuple(self._gaps),
             waits=tuple(self._waits),
             decisions=tuple(self._decisions),
+            pods=self._pods.take(),
         )
         self._lost, self._gaps, self._waits, self._decisions = [], [], [], []
         return batch

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple, get_args
 
+from fairlead.history.ledger.pod_entries import PodEnded, PodInterval, PodSeen
+
 Bucket = Literal["used", "idle", "starting", "nominated", "fragmented", "free", "drained", "broken", "unknown"]
 BUCKETS: Final[tuple[Bucket, ...]] = get_args(Bucket)
 # Held by a claim; the other buckets have no allocation.
@@ -143,6 +145,7 @@ class Batch:
     gaps: tuple[Gap, ...] = ()
     waits: tuple[Wait, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    pods: tuple[PodInterval, ...] = ()
     lease_transitions: int | None = None  # how often the lease had changed hands when the term of its writer began
 
     def of_lease(self, transitions: int) -> Batch:
@@ -157,6 +160,7 @@ class Kept:
     next_number: int
     open: dict[int, Interval]
     lease_transitions: int | None = None  # of the last batch
+    pods: tuple[PodInterval, ...] = ()  # without an end
 
 
 # What sums are made by: fields of an allocation, of a measure, of an interval, or a label as "label=<name>". Keys are texts: of a
@@ -312,3 +316,5 @@ class Observation:
     ended: tuple[ClaimEnded, ...] = ()
     waits: tuple[Wait, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    pods: tuple[PodSeen, ...] = ()
+    pods_ended: tuple[PodEnded, ...] = ()

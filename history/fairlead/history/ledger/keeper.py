@@ -53,6 +53,10 @@ class Counts:
     devices: Mapping[tuple[Bucket, str], int] = field(default_factory=dict)  # see `Account.devices`
 
 
+def _rows(batch: Batch) -> int:
+    return len(batch.intervals) + len(batch.pods)
+
+
 @dataclass(slots=True)
 class _Job:
     seen: Observation
@@ -227,7 +231,7 @@ class Keeper:
             self._pending.append(batch)
             self._shared.counts.devices = self._account.devices()
         counts = self._shared.counts
-        counts.pending = sum(len(each.intervals) for each in self._pending)
+        counts.pending = sum(map(_rows, self._pending))
         if not self._pending or now < self._try_at or self._over:
             self._bound()
             return
@@ -237,9 +241,9 @@ class Keeper:
                 store = self._opened()
                 store.commit(batch if self._lease_transitions is None else batch.of_lease(self._lease_transitions))
                 self._pending.popleft()
-                counts.intervals += len(batch.intervals)
+                counts.intervals += _rows(batch)
                 counts.gaps += len(batch.gaps)
-                counts.pending -= len(batch.intervals)
+                counts.pending -= _rows(batch)
                 counts.as_of_us, self._told = batch.as_of_us, ""
             self._prune(now)
         except self._errors as error:

@@ -110,7 +110,7 @@ class CostLine:
     keys: tuple[str, ...]
     links: tuple[str, ...]
     kind: str
-    figures: tuple[str, ...]  # in the order of `COLUMNS`
+    figures: tuple[str, ...]  # in the order of the view's columns
     widths: tuple[tuple[str, float], ...]
     opened: str  # the address of what it is made of
 
@@ -132,6 +132,7 @@ COLUMNS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostView:
     """`all_time` is what became of all device time, in words; "" where the viewer may not see that. `budgets`: queues and what they spent.
+    `columns`: COLUMNS, and one for each flavor of which pods requested something. `unpriced`: hours without a price.
     `uncharged`: whether something has a cost that nobody is charged. `named`: what a bill may be narrowed to, by group.
     """
 
@@ -139,10 +140,11 @@ class CostView:
     window: str
     missing: str
     by: tuple[str, ...]
+    columns: tuple[str, ...]
     lines: tuple[CostLine, ...]
     total: tuple[str, ...]
     more: int
-    unpriced: str
+    unpriced: tuple[str, ...]
     all_time: str
     gaps: int
     budgets: tuple[tuple[str, str], ...]
@@ -152,6 +154,7 @@ class CostView:
 
 def cost_view(bill: Bill, choice: Choice, queues: Iterable[Raw], gangs: Iterable[Raw] = ()) -> CostView:
     """`queues`, `gangs`: those that the viewer may see."""
+    flavors = written.pod_units(bill)
     longest = max((sum(line.figures.weighed.values()) for line in bill.lines), default=0)
     lines = [queue_line(raw) for raw in queues]
     budgets = [(line.name, line.budget) for line in lines if line.budget]
@@ -162,10 +165,17 @@ def cost_view(bill: Bill, choice: Choice, queues: Iterable[Raw], gangs: Iterable
         window=str(bill.known.window),
         missing=bill.known.missing,
         by=bill.asked.by,
-        lines=tuple(_line(line, choice, longest) for line in bill.lines[:SHOWN_MAX]),
-        total=_figures(bill.figures, bill.charged, bill.uncharged, held=True, every=True),
+        columns=(*COLUMNS, *(f"{name} {unit}" for name, unit in flavors.items())),
+        lines=tuple(_line(line, choice, longest, tuple(flavors)) for line in bill.lines[:SHOWN_MAX]),
+        total=(
+            *_figures(bill.figures, bill.charged, bill.uncharged, held=True, every=True),
+            *_pods(bill.figures, flavors),
+        ),
         more=max(0, len(bill.lines) - SHOWN_MAX),
-        unpriced=number(hours(bill.figures.unpriced)) if bill.figures.unpriced else "",
+        unpriced=(
+            *([f"{number(hours(bill.figures.unpriced))} GPU-hours"] if bill.figures.unpriced else []),
+            *written.unpriced_pods(bill),
+        ),
         all_time=_all_time(bill) if choice.asked.namespaces is None else "",
         gaps=len(bill.conservation.gaps),
         budgets=tuple(budgets),
@@ -182,7 +192,7 @@ def as_json(bill: Bill) -> dict[str, Any]:
     return found
 
 
-def _line(line: BillLine, choice: Choice, longest: int) -> CostLine:
+def _line(line: BillLine, choice: Choice, longest: int, flavors: tuple[str, ...]) -> CostLine:
     use = line.kind == "use"
     by = choice.asked.by
     opened = ""
@@ -194,7 +204,7 @@ def _line(line: BillLine, choice: Choice, longest: int) -> CostLine:
         keys=line.keys,
         links=tuple(_link(name, key, dict(zip(by, line.keys, strict=True))) if use else "" for name, key in zip(by, line.keys, strict=True)),
         kind="" if use else written.kind(line),
-        figures=_figures(line.figures, line.charged, line.uncharged, held=use),
+        figures=(*_figures(line.figures, line.charged, line.uncharged, held=use), *_pods(line.figures, flavors)),
         widths=tuple(
             (bucket, round(100.0 * line.figures.weighed[bucket] / longest, 2))
             for bucket in BUCKETS
@@ -230,6 +240,10 @@ def _figures(figures: Figures, charged: Money, uncharged: Money, *, held: bool, 
         amounts(charged),
         amounts(uncharged),
     )
+
+
+def _pods(figures: Figures, flavors: Iterable[str]) -> list[str]:
+    return [number(figures.pods[name].hours) if name in figures.pods else "" for name in flavors]
 
 
 def _all_time(bill: Bill) -> str:

@@ -50,6 +50,7 @@ def gang_explanation(raw: Raw, *, now: float, devices: str = "", aligned: Sequen
     headline = f"gang {seen.namespace}/{seen.name}: {seen.phase}{queue}{place} ({seen.reason or 'not looked at yet'})"
     parts = [
         Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
+        Part(title="Members without devices", lines=(without_devices(seen),)),
         Part(title="Placement", lines=tuple(_level(each) for each in status.get("placement") or ())),
         Part(title="Models", lines=_models(status.get("models") or {})),
         Part(title="Devices", lines=(devices,)),
@@ -151,6 +152,19 @@ def _advice(why: Raw) -> tuple[str, ...]:
 def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
     shown = ", ".join(nodes[:LISTED_MAX]) + (f" and {len(nodes) - LISTED_MAX} more" if len(nodes) > LISTED_MAX else "")
     return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
+
+
+def without_devices(seen: Line) -> str:
+    """Which of its pods ask for no device, and what they do until it starts; "" where there are none."""
+    names = seen.without_devices
+    if not names:
+        return ""
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    shown = ", ".join(names[:LISTED_MAX]) + more
+    what = "held until the others have their devices, and started with them"
+    if seen.phase not in PENDING:
+        what = "held until the others had their devices, and started with them"
+    return f"{shown}: {what} (fairlead.dev/members: all)"
 
 
 def _models(models: Raw) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ def _line(raw: Raw, *, now: float) -> Line:
         members=int(status.get("members") or 0),
         ready=int(status.get("ready") or 0),
         nodes=tuple(status.get("nodes") or ()),
+        without_devices=tuple(status.get("withoutDevices") or ()),
         age_s=age_s,
         reason=status.get("reason") or "",
         evicting=evicting,
@@ -155,6 +156,7 @@ class Line:
     forecast: str = ""  # of the start: times, or that there is none
     waited_s: float | None = None  # since it is queued or was evicted; of one that has devices, until it got them
     evicts_at: str | None = None  # when its pods go, RFC 3339, where an eviction of it is set
+    without_devices: tuple[str, ...] = ()  # pods that ask for none and wait with the others
     models: tuple[str, ...] = ()  # its devices by model, such as `16 × NVIDIA H100 80GB HBM3`
     asks: tuple[str, ...] = ()  # the devices that it waits for, by device class, such as `16 × gpu.nvidia.com`
 

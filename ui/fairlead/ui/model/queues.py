@@ -129,7 +129,12 @@ def _budget(spec: Raw, status: Raw) -> str:
     budget, now = spec.get("budget"), status.get("budget") or {}
     if not budget:
         return ""
-    whole = f"{now.get('gpuHours') or budget.get('gpuHours')} GPU-hours a {budget.get('per')}"
+    if budget.get("flavor"):
+        flavor = budget["flavor"]
+        unit = f"{now['unit']} of flavor {flavor}" if now.get("unit") else f"hours of flavor {flavor}"
+        whole = f"{now.get('hours') or budget.get('hours')} {unit} a {budget.get('per')}"
+    else:
+        whole = f"{now.get('gpuHours') or budget.get('gpuHours')} GPU-hours a {budget.get('per')}"
     renews = f"; renews at {now['renewsAt']}" if now.get("renewsAt") else ""
     if now.get("spent") is None:
         return f"{whole}; what is spent is not known, so nothing is stopped{renews}"

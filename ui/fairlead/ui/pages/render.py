@@ -485,7 +485,6 @@ def cost(facts: Facts, view: CostView) -> str:
         GROUPS=[name for name in BY if facts.hardware is not None or name not in costs.OF_NODES],
         COST_WINDOWS=costs.WINDOWS,
         DATES=costs.DATES,
-        COST_COLUMNS=costs.COLUMNS,
         BASES=BASES,
         IDLE_TO=costs.IDLE_TO,
     )

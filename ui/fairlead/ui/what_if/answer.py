@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fairlead.api import names
 from fairlead.engine.forecast.forecast import CpuBudget
 from fairlead.engine.forecast.run_times import RunTimes
 from fairlead.engine.forecast.what_if import Change, ChangeError, Comparison, NewNode, compare
@@ -77,7 +78,7 @@ def _submitted(question: Question, world: World) -> Any:
     seen = offline.World(
         drivers=question.drivers, shared_drivers=question.shared_drivers, classes=dict(world.snapshot.classes)
     )
-    for document in (*world.templates, *question.submit):
+    for document in (*world.templates, *_members_by_default(world), *question.submit):
         seen.add(document)
     labels = {gang.namespace: dict(gang.namespace_labels) for gang in world.snapshot.running}
     labels |= {gang.namespace: dict(gang.namespace_labels) for gang in world.snapshot.gangs}
@@ -86,6 +87,28 @@ def _submitted(question: Question, world: World) -> Any:
     known = workloads.read(question.submit, cluster=world.priority_classes, unread=world.no_priority_classes)
     gangs = workloads.gangs(question.submit, seen, {**labels, **seen.namespaces}, known, world.now)
     return tuple(_with_policies(gangs, [*world.policies, *question.submit]))
+
+
+def _members_by_default(world: World) -> Iterator[Json]:
+    """What the cluster's TenancyPolicies and Queues say of members without devices, and nothing else of them."""
+    for raw in world.policies:
+        yield from _only(raw, _POLICY, ("mode", "namespaceSelector", "members"))
+    if any((raw.get("spec") or {}).get("members") is not None for raw in world.queues):
+        for raw in world.queues:
+            yield from _only(raw, "Queue", ("parent", "namespaceSelector", "members"), every=True)
+
+
+def _only(raw: Json, kind: str, fields: Iterable[str], *, every: bool = False) -> Iterator[Json]:
+    """`every`: also one that says nothing of members, since others inherit through it."""
+    spec = raw.get("spec") or {}
+    if every or spec.get("members") is not None:
+        kept = {name: spec[name] for name in fields if name in spec}
+        yield {
+            "apiVersion": names.API_VERSION,
+            "kind": kind,
+            "metadata": {"name": raw["metadata"]["name"]},
+            "spec": kept,
+        }
 
 
 def _with_policies(gangs: Iterable[GangRequest], documents: Iterable[Json]) -> Iterator[GangRequest]:

@@ -32,6 +32,7 @@ class World:
     no_priority_classes: str = "a snapshot has none"  # why they are not known; "" where they are
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     policies: list[Raw] = field(default_factory=list)  # TenancyPolicies
+    queues: list[Raw] = field(default_factory=list)  # Queues, for what the snapshot does not have of them
 
 
 def of_file(path: Path) -> World:
@@ -71,4 +72,5 @@ async def of_cluster(cluster: Cluster, question: Question) -> World:
         for raw in await list_if_allowed(cluster, resources.NAMESPACES):
             world.namespaces[raw["metadata"]["name"]] = dict(raw["metadata"].get("labels") or {})
         world.policies = await list_if_allowed(cluster, resources.TENANCY_POLICIES)
+        world.queues = await list_if_allowed(cluster, resources.QUEUES)
     return world

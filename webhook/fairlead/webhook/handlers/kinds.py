@@ -17,7 +17,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.legacy import is_legacy
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors, without_quota
+from fairlead.api.queues import budget_problem, may_overlap, open_to_all, unknown_flavors, without_quota
 from fairlead.api.schedules import always_in_force, quotas
 from fairlead.cel.devices.requests import Request
 from fairlead.kube.quantity import Quantity
@@ -88,6 +88,8 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
         )
     warnings += unknown_flavors(queue, facts.flavors)
+    unbounded = budget_problem(queue, {name: flavor.spec.measure for name, flavor in facts.flavors.items()})
+    warnings += [] if unbounded is None else [unbounded]
     warnings += without_quota(queue, {**facts.queues, queue.name: queue}.values(), facts.flavors)
     overlap = may_overlap(queue, _other_leaves(queue, facts.queues))
     warnings += [] if overlap is None else [overlap]
@@ -159,10 +161,11 @@ def _limits_of_two_entries(queue: Queue) -> Iterator[str]:
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
     flavor = Flavor.read(_without_status(review))
     refuse([Subject(kind=Kind.FLAVOR, review=review, own=flavor)], facts)
+    currencies = _currencies(flavor, facts.flavors)
     if flavor.spec.measure == "Resource":
-        return allow("flavor", warnings=[*_counted_twice(flavor, facts.flavors), *_becomes_claims(flavor)])
-    warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts)]
-    warnings += _currencies(flavor, facts.flavors)
+        twice = _counted_twice(flavor, facts.flavors)
+        return allow("flavor", warnings=[*twice, *_becomes_claims(flavor), *currencies])
+    warnings = [*_drivers(flavor, facts), *_overlaps(flavor, facts), *currencies]
     return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
 
 

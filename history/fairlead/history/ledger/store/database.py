@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import QueuePool
 
 from fairlead.history.ledger.store.place import LedgerError, NewerLedgerError, Place, UnavailableError, translated
-from fairlead.history.ledger.store.schema import DECISIONS, LEDGER, METADATA, SERIES, VERSION
+from fairlead.history.ledger.store.schema import DECISIONS, LEDGER, METADATA, POD_AMOUNTS, PODS, SERIES, VERSION
 
 PATIENCE_S: Final = 5.0
 _CACHE_KIB: Final = 16_384
@@ -153,7 +153,12 @@ def _fragmented(connection: Connection) -> None:
     connection.execute(update(SERIES).where(SERIES.c.bucket == "stranded").values(bucket="fragmented"))
 
 
-STEPS: Final[Mapping[int, Step]] = {2: DECISIONS.create, 3: _fragmented}
+def _pods(connection: Connection) -> None:
+    for table in (POD_AMOUNTS, PODS):
+        table.create(connection, checkfirst=True)
+
+
+STEPS: Final[Mapping[int, Step]] = {2: DECISIONS.create, 3: _fragmented, 4: _pods}
 """By the version that a step makes of the one before."""
 _LOCK: Final = 7_305_430_818  # of PostgreSQL's advisory locks: two programs that start at once do not both create
 

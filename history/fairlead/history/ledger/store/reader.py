@@ -12,9 +12,11 @@ from sqlalchemy import func, literal, select
 from sqlalchemy.engine import Connection
 
 from fairlead.history.ledger.entries import Decision, Gap, Held, Span, Stretch, Sum, UnitDay, Wait
+from fairlead.history.ledger.pod_entries import PodSum
 from fairlead.history.ledger.store import spans, sums
 from fairlead.history.ledger.store.database import PATIENCE_S, Database, check_version
 from fairlead.history.ledger.store.place import place_of
+from fairlead.history.ledger.store.pods import pod_sums
 from fairlead.history.ledger.store.schema import DECISIONS, GAPS, INTERVALS, LEDGER, OWNERS, START_HOUR, WAITS
 from fairlead.history.ledger.store.sums import Broken
 from fairlead.history.ledger.store.windows import Window, overlapping
@@ -56,6 +58,11 @@ class Reader:
         """`by`: names of entries.GROUPS, or `label=<name>`. Raises ValueError for others."""
         with self._database.transaction() as connection:
             return sums.sums(connection, _window(connection, since_us, until_us), by)
+
+    def pod_sums(self, since_us: int, until_us: int, by: tuple[str, ...]) -> list[PodSum]:
+        """What pods requested. `by`: as of `sums`; of groups that pods do not have the key is ""."""
+        with self._database.transaction() as connection:
+            return pod_sums(connection, _window(connection, since_us, until_us), by)
 
     def held(self, since_us: int, until_us: int) -> Iterator[Held]:
         with self._database.transaction() as connection:

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from fairlead.kube.timestamps import DAY_US
 
-VERSION: Final = 3
+VERSION: Final = 4
 METADATA: Final = MetaData()
 _BIG: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows itself only where the type is INTEGER
 
@@ -102,6 +102,20 @@ INTERVALS: Final = Table(
     _number("memory_bytes", optional=True),
     _number("ended_by"),
 )
+# What pods of gangs request, by flavor; `amount`: an exact fraction, in the unit that is charged.
+POD_AMOUNTS: Final = _table(
+    "pod_amounts", _text("flavor"), _text("resource"), _text("amount"), _text("capacity_type"),
+    unique=("flavor", "resource", "amount", "capacity_type"),
+)  # fmt: skip
+PODS: Final = Table(
+    "pods",
+    METADATA,
+    Column("pod_uid", LargeBinary, primary_key=True),
+    Column("amount", _BIG, primary_key=True, autoincrement=False),
+    Column("start_us", _BIG, primary_key=True, autoincrement=False),
+    _number("end_us", optional=True),
+    _number("gang"),
+)
 GAPS: Final = Table("gaps", METADATA, *(Column(name, _BIG, primary_key=True, autoincrement=False) for name in ("start_us", "end_us")), Column("reason", Text, primary_key=True))  # fmt: skip
 WAITS: Final = Table(
     "waits",
@@ -133,3 +147,6 @@ Index("intervals_open", INTERVALS.c.place, sqlite_where=IS_OPEN, postgresql_wher
 Index("intervals_long", INTERVALS.c.end_us, sqlite_where=IS_LONG, postgresql_where=IS_LONG)
 Index("allocations_gang", ALLOCATIONS.c.gang)
 Index("decisions_at", DECISIONS.c.at_us)
+# Those that overlap a window have ended after its beginning, or are open.
+Index("pods_end", PODS.c.end_us)
+Index("pods_gang", PODS.c.gang)

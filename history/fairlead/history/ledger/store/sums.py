@@ -9,7 +9,7 @@ hole elsewhere (`broken_days`). A unit that goes in one day and comes back in an
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -30,12 +30,10 @@ Totals = list[int]  # time_us, sampled_us, busy_us
 
 def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]:
     """Ordered by keys, bucket, lost and measure. Raises ValueError for a name that is none of GROUPS and no label."""
-    for name in by:
-        if name not in GROUPS and not (name.startswith(LABEL) and name != LABEL):
-            raise ValueError(f"by: {name!r} is nothing to sum by: give {', '.join(GROUPS)}, or {LABEL}NAME")
+    check_groups(by)
     lookups = Lookups(connection)
     found: dict[tuple[tuple[str, ...], Bucket, bool, Measure], Totals] = {}
-    for piece, day in _pieces(window, by_day="day" in by):
+    for piece, day in pieces(window, by_day="day" in by):
         groups = _groups(connection, piece, by_place=bool({"node", "unit", "device"} & set(by)), holder=_holder(by))
         series = lookups.series(group[0] for group in groups)
         spots = lookups.spots(group[1] for group in groups if group[1])
@@ -51,6 +49,13 @@ def sums(connection: Connection, window: Window, by: Sequence[str]) -> list[Sum]
     return sorted(made, key=lambda one: (one.keys, BUCKETS.index(one.bucket), one.lost, *_measure_order(one.measure)))
 
 
+def check_groups(by: Iterable[str]) -> None:
+    """Raises ValueError for a name that is none of GROUPS and no label."""
+    for name in by:
+        if name not in GROUPS and not (name.startswith(LABEL) and name != LABEL):
+            raise ValueError(f"by: {name!r} is nothing to sum by: give {', '.join(GROUPS)}, or {LABEL}NAME")
+
+
 def days(window: Window) -> Iterator[tuple[int, Window]]:
     """Midnight (UTC) of each day that the window touches, and its part of that day."""
     day_us = window.since_us // DAY_US * DAY_US
@@ -63,7 +68,8 @@ def days(window: Window) -> Iterator[tuple[int, Window]]:
         day_us += DAY_US
 
 
-def _pieces(window: Window, *, by_day: bool) -> Iterator[tuple[Window, str]]:
+def pieces(window: Window, *, by_day: bool) -> Iterator[tuple[Window, str]]:
+    """The window, or its days, each with its date; "" for the whole."""
     if not by_day:
         yield window, ""
         return

@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection
 from fairlead.history.ledger.entries import Batch, Interval, Kept, Sampled
 from fairlead.history.ledger.store.database import PATIENCE_S, Database, check_version, create_or_migrate
 from fairlead.history.ledger.store.place import LedgerTakenError, Place, UnavailableError, place_of
+from fairlead.history.ledger.store.pods import open_pods, pod_rows, remove_pods
 from fairlead.history.ledger.store.rows import Interning, mark_lost, rows_of
 from fairlead.history.ledger.store.schema import (
     ALLOCATIONS,
@@ -33,6 +34,7 @@ from fairlead.history.ledger.store.schema import (
     MEASURES,
     OWNERS,
     PLACES,
+    PODS,
     SERIES,
     START_HOUR,
     UNITS,
@@ -82,6 +84,7 @@ class Writer:
                 next_number=int(next_number),
                 open=_open(connection),
                 lease_transitions=None if transitions is None else int(transitions),
+                pods=open_pods(connection),
             )
 
     def commit(self, batch: Batch) -> None:
@@ -166,6 +169,8 @@ class Writer:
         ]  # fmt: skip
         if waits:
             _replace(connection, WAITS, waits)
+        if batch.pods:
+            _replace(connection, PODS, pod_rows(connection, self._interning, batch.pods))
         if batch.decisions:
             _replace(connection, DECISIONS, [dataclasses.asdict(each) for each in batch.decisions])
 
@@ -248,7 +253,10 @@ def remove_some(connection: Connection, before_us: int, rows_max: int = ROWS_MAX
     """At most so many intervals, gaps, waits and decisions each. How many; 0: nothing from before is left."""
     # Writers forget what they know of other tables, and a commit that runs meanwhile is waited for.
     connection.execute(update(LEDGER).values(pruned=LEDGER.c.pruned + 1))
-    removed = _intervals(connection, before_us, rows_max)
+    removed, gangs = _intervals(connection, before_us, rows_max)
+    pods, of_pods = remove_pods(connection, before_us, rows_max)
+    _unused_gangs(connection, gangs | of_pods)
+    removed += pods
     if removed < rows_max:
         _unused(connection, before_us)
     as_of_us = connection.execute(select(LEDGER.c.as_of_us)).scalar_one() or 0
@@ -264,7 +272,8 @@ def remove_some(connection: Connection, before_us: int, rows_max: int = ROWS_MAX
     return removed
 
 
-def _intervals(connection: Connection, before_us: int, rows_max: int) -> int:
+def _intervals(connection: Connection, before_us: int, rows_max: int) -> tuple[int, set[int]]:
+    """How many, and the gangs of the allocations that they leave without any."""
     ended = (
         select(INTERVALS.c.number, INTERVALS.c.allocation)
         .where(*began_within(None, before_us), INTERVALS.c.end_us <= before_us)
@@ -283,10 +292,13 @@ def _intervals(connection: Connection, before_us: int, rows_max: int) -> int:
         held = left.order_by(INTERVALS.c.number).limit(1).correlate(ALLOCATIONS).scalar_subquery()
         gone = delete(ALLOCATIONS).where(ALLOCATIONS.c.id.in_(chunk), held.is_(None)).returning(ALLOCATIONS.c.gang)
         gangs.update(connection.execute(gone).scalars())
+    return len(rows), gangs
+
+
+def _unused_gangs(connection: Connection, gangs: Iterable[int]) -> None:
     for chunk in _chunks(gangs):
-        used = exists().where(ALLOCATIONS.c.gang == GANGS.c.id)
-        connection.execute(delete(GANGS).where(GANGS.c.id.in_(chunk), ~used))
-    return len(rows)
+        unused = [~exists().where(column == GANGS.c.id) for column in (ALLOCATIONS.c.gang, PODS.c.gang)]
+        connection.execute(delete(GANGS).where(GANGS.c.id.in_(chunk), *unused))
 
 
 def _unused(connection: Connection, before_us: int) -> None:
