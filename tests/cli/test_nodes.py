@@ -29,9 +29,8 @@ def test_each_node_has_the_counts_of_the_map(tmp_path, monkeypatch):
     assert [row.name for row in found] == sorted(nodes)
     for row in found:
         node, value = nodes[row.name], row.value
-        assert (value["in_use"], value["free"], value["unavailable"]) == tuple(
-            map(node.of, ("in use", "free", "unavailable"))
-        )
+        assert value["in_use"] == node.of("in use")
+        assert (value["free"], value["unavailable"]) == (node.of("free"), node.of("unavailable"))
         assert value["in_use"] + value["free"] + value["unavailable"] == value["gpus"] == len(value["devices"])
         assert len(row.lines[0]) == len(command.columns())
     assert any(row.value["in_use"] for row in found)
@@ -41,7 +40,7 @@ def test_each_node_has_the_counts_of_the_map(tmp_path, monkeypatch):
 
 def test_where_claims_may_not_be_listed_nothing_is_called_free(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    command, found = rows(ui.Apiserver(ui.a_cluster(), refused={"resourceclaims"}))
+    command, found = rows(ui.Apiserver(ui.a_cluster(), refused=["resourceclaims"]))
     assert {row.value["free"] for row in found} == {None}
     (note,) = command.notes(found)
     assert note.startswith("what is in use is not known: ")
@@ -52,4 +51,4 @@ def test_where_claims_may_not_be_listed_nothing_is_called_free(tmp_path, monkeyp
 def test_without_nodes_or_slices_it_says_which_may_not_be_listed(kind, tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(NotReadError, match=kind):
-        rows(ui.Apiserver(ui.a_cluster(), refused={kind}))
+        rows(ui.Apiserver(ui.a_cluster(), refused=[kind]))

@@ -50,7 +50,7 @@ class Flavors(Listing):
 
 def _row(flavor: Raw) -> Row:
     meta, spec, status = flavor["metadata"], flavor.get("spec") or {}, flavor.get("status") or {}
-    ready = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
+    ready: Raw = next((each for each in status.get("conditions") or [] if each.get("type") == "Ready"), {})
     value = {
         "name": meta["name"],
         "measure": spec.get("measure", "Devices"),
