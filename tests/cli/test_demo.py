@@ -226,7 +226,7 @@ async def test_where_a_wave_does_not_finish_the_next_one_is_not_applied(tmp_path
 
     console = Console(file=io.StringIO(), width=160)
     demo = run.Demo(console, plain=True, keep=False, workdir=tmp_path, start_s=time.monotonic())
-    demo._showing = lambda *_: contextlib.nullcontext()  # type: ignore[method-assign, assignment, return-value]
+    demo._showing = lambda *_: contextlib.nullcontext()  # type: ignore[method-assign, assignment]
     observer: Any = SimpleNamespace(history=History(), until=until)
     failures = await demo._play(SimpleNamespace(apply=apply), observer)  # type: ignore[arg-type]
     assert "21-deployment" in applied
