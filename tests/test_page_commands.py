@@ -20,10 +20,10 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.demo.run import NODES
-from fairlead.kube.resources import DEPLOYMENTS
+from fairlead.kube.resources import DEPLOYMENTS, PODS, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.installation import bare, labelled, registered
-from fairlead.sandbox.objects import spec_of
+from fairlead.sandbox.objects import name_of, spec_of
 from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, View, until
 
@@ -237,6 +237,8 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
             following = None
             if text.startswith("fairlead prepare-uninstall"):
                 following = asyncio.create_task(controllers_stop(site))
+            elif text == "fairlead gangs -n default":
+                await until(lambda: job_has_pods(site), what="the Job's pods are created")
             said = await shell.run(each._replace(text=re.sub(" --wait$", HERE.get(text.split()[1], ""), text)))
             if following is not None:
                 await following
@@ -251,6 +253,10 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
                 assert "NoNamespace (a note)" in said
     assert shell.failed == [], "\n".join(shell.failed)
     assert len(shell.done) > 25
+
+
+async def job_has_pods(site: Cluster) -> bool:
+    return any("train" in name_of(pod) for pod in (await site.admin.list(raw(PODS), "default")).items)
 
 
 async def controllers_stop(site: Cluster) -> None:
