@@ -20,7 +20,7 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.demo.run import NODES
-from fairlead.kube.resources import DEPLOYMENTS, PODS, raw
+from fairlead.kube.resources import DEPLOYMENTS, GANGS
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.installation import bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of
@@ -238,7 +238,7 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
             if text.startswith("fairlead prepare-uninstall"):
                 following = asyncio.create_task(controllers_stop(site))
             elif text == "fairlead gangs -n default":
-                await until(lambda: job_has_pods(site), what="the Job's pods are created")
+                await until(lambda: gang_is_there(site), what="the controller has made the gang")
             said = await shell.run(each._replace(text=re.sub(" --wait$", HERE.get(text.split()[1], ""), text)))
             if following is not None:
                 await following
@@ -255,8 +255,8 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
     assert len(shell.done) > 25
 
 
-async def job_has_pods(site: Cluster) -> bool:
-    return any("train" in name_of(pod) for pod in (await site.admin.list(raw(PODS), "default")).items)
+async def gang_is_there(site: Cluster) -> bool:
+    return any(name_of(gang) == "train" for gang in (await site.admin.list(GANGS, "default")).items)
 
 
 async def controllers_stop(site: Cluster) -> None:
