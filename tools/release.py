@@ -1,8 +1,8 @@
-"""What a release is made of, and whether a tag can be one: `release_notes` and `release_sbom` are the pure parts, this is their rim.
+"""What a release is made of, and whether a tag can be one: `release_notes`, `release_sbom` and `release_krew` are the pure parts, this is their rim.
 
     python tools/release.py check v0.1.0            the tag, the code, the chart and CHANGELOG.md agree; prints the version
     python tools/release.py notes v0.1.0            the text of the release's page
-    python tools/release.py dist dist               wheel, sdist, chart and SBOM into dist/
+    python tools/release.py dist dist               wheel, sdist, chart, SBOM and krew's plugin into dist/
     python tools/release.py chart dist --image REPOSITORY@sha256:…    the chart, which then names this image
 
 Files bear one time, SOURCE_DATE_EPOCH or else that of the commit, and are packed in the order of their names: the same commit gives the
@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-import gzip
-import io
+import hashlib
 import json
 import os
 import re
@@ -25,6 +24,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import release_krew
 import release_notes
 import release_sbom
 import yaml
@@ -69,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     chart.set_defaults(run=_chart)
     for each in (dist, chart):
         each.add_argument("folder", type=Path)
+    dist.add_argument(
+        "--repository",
+        default="https://github.com/OWNER/fairlead",
+        help="URL of the repository whose release has the files",
+    )
     chart.add_argument("--image", required=True, metavar="REPOSITORY@sha256:…", help="what the chart installs")
     return parser
 
@@ -93,11 +98,23 @@ def _dist(options: argparse.Namespace) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     build = [sys.executable, "-m", "hatchling", "build", "--directory", str(options.folder.resolve())]
     _run(build, {"SOURCE_DATE_EPOCH": str(epoch)})
+    write_plugin(options.folder, options.repository.rstrip("/"), epoch)
     at = dt.datetime.fromtimestamp(epoch, dt.UTC)
     bill = release_sbom.document((ROOT / "lock" / "image.txt").read_text(), VERSION, at)
     (options.folder / f"fairlead-{VERSION}.cdx.json").write_text(json.dumps(bill, indent=1) + "\n")
     package_chart(CHART, options.folder, epoch)
     print("\n".join(sorted(path.name for path in options.folder.iterdir())))
+
+
+def write_plugin(folder: Path, repository: str, epoch: int) -> None:
+    """The plugin's archive from the wheel that lies there, and fairlead.yaml, which names it by digest."""
+    wheel = folder / f"fairlead-{VERSION}-py3-none-any.whl"
+    lock, licence = (ROOT / "lock" / "runtime.txt").read_text(), (ROOT / "LICENSE").read_bytes()
+    made = release_krew.archive(wheel=(wheel.name, wheel.read_bytes()), lock=lock, licence=licence, epoch=epoch)
+    target = folder / f"kubectl-fairlead-{VERSION}.tar.gz"
+    target.write_bytes(made)
+    digest = hashlib.sha256(made).hexdigest()
+    (folder / "fairlead.yaml").write_text(release_krew.manifest(VERSION, repository, target.name, digest))
 
 
 def _chart(options: argparse.Namespace) -> None:
@@ -138,15 +155,7 @@ def package_chart(chart: Path, folder: Path, epoch: int) -> Path:
         with tarfile.open(made) as archive:
             files = {each.name: _bytes(archive, each) for each in archive.getmembers() if each.isfile()}
         target = folder / made.name
-    with (
-        target.open("wb") as raw,
-        gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch) as packed,
-        tarfile.open(fileobj=packed, mode="w") as archive,
-    ):
-        for name in sorted(files):
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.mode = len(files[name]), epoch, 0o644
-            archive.addfile(member, io.BytesIO(files[name]))
+    target.write_bytes(release_krew.packed(files, epoch))
     return target
 
 

@@ -212,3 +212,25 @@ def test_a_pipe_gets_a_reason_in_a_line_no_wider_than_it_may_be_and_once() -> No
         {"metadata": {"namespace": "vision", "name": "a"}, "status": {"phase": "Waiting", "message": REASON + "More."}}
     )
     assert list(view.lines(history, shown, start_s=0.0, width=160)) == []
+
+
+async def test_where_a_wave_does_not_finish_the_next_one_is_not_applied(tmp_path: Path) -> None:
+    """What goes on holding devices, on a machine that is too slow, would be taken for a broken promise of the next example."""
+    applied: list[str] = []
+
+    async def apply(path: Path) -> None:
+        applied.append(path.name if path.is_dir() else path.parent.name)
+
+    async def until(condition: Any, *, timeout_s: float) -> bool:
+        return False
+
+    console = Console(file=io.StringIO(), width=160)
+    demo = run.Demo(console, plain=True, keep=False, workdir=tmp_path, start_s=time.monotonic())
+    demo._showing = lambda *_: contextlib.nullcontext()  # type: ignore[method-assign, assignment]
+    observer: Any = SimpleNamespace(history=History(), until=until)
+    failures = await demo._play(SimpleNamespace(apply=apply), observer)  # type: ignore[arg-type]
+    assert "21-deployment" in applied
+    assert "03-two-gangs" not in applied
+    assert any(
+        text.startswith("02-indexed-job: not finished after 180s, so that later examples were not") for text in failures
+    )

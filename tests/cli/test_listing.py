@@ -1,4 +1,4 @@
-"""What every list does, on the sandbox: names, labels, watches and the forms of -o, for gangs, queues, tenants and drained GPUs alike."""
+"""What every list does, on the sandbox: names, labels, watches and the forms of -o, for gangs, queues, nodes, flavors, tenants and drained GPUs alike."""
 
 from __future__ import annotations
 
@@ -37,6 +37,10 @@ async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluste
                 await client.create(resources.NAMESPACES, {"metadata": {"name": name, "labels": labels}})
                 await queue(found, name, labels={"team": name}, parent="research" if name == "vision" else None)
             await queue(found, "research", labels={})
+            h100 = {"driver": "gpu.fairlead.dev", "measure": "Capacity", "capacityName": "memory"}
+            cores = {"measure": "Resource", "resourceName": "cpu", "nodeSelector": {"pool": "gpu"}}
+            for name, labels, spec in (("h100", {"kind": "gpu"}, h100), ("cores", {}, cores)):
+                await client.create(resources.FLAVORS, {"metadata": {"name": name, "labels": labels}, "spec": spec})
         await gang(found, "bert", nodes=["a", "b", "c"])
         await gang(found, "gpt", phase="Running")
         await gang(found, "resnet", namespace="vision")
@@ -101,6 +105,9 @@ def column(done: Result, number: int = 0) -> list[str]:
         (("tenant", "list"), ["namespace/language", "namespace/vision"]),
         (("tenant", "list", "vision", "-l", "area=research"), ["namespace/vision"]),
         (("device", "list"), []),
+        (("flavors",), ["flavor.fairlead.dev/cores", "flavor.fairlead.dev/h100"]),
+        (("flavors", "-l", "kind=gpu"), ["flavor.fairlead.dev/h100"]),
+        (("nodes",), []),
     ],
 )  # fmt: skip
 async def test_names_and_labels_choose(words: tuple[str, ...], shown: list[str], made: Cluster) -> None:
@@ -114,6 +121,19 @@ async def test_a_queue_that_was_asked_for_has_all_its_flavors_and_no_place_in_a_
     one = (await call(made, "queues", "vision")).stdout.splitlines()
     assert [line.split()[:2] for line in one[1:3]] == [["vision", "a100"], ["h100", "0"]]
     assert one[1].startswith("vision")
+
+
+@on_a_cluster
+async def test_flavors_say_what_they_count(made: Cluster) -> None:
+    async with made.client(names.CONTROLLER_USER) as client:
+        status = {"total": "640Gi", "allocated": 0, "devices": 8}
+        await client.patch(resources.FLAVORS, "h100", {"status": status}, subresource="status")
+    shown = (await call(made, "flavors", "-o", "wide")).stdout.splitlines()
+    assert [line.split(maxsplit=4) for line in shown] == [
+        ["FLAVOR", "MEASURE", "ALLOCATED", "TOTAL", "COUNTS"],
+        ["cores", "Resource", "-", "-", "cpu on nodes with pool=gpu"],
+        ["h100", "Capacity", "0", "640Gi", "memory of gpu.fairlead.dev"],
+    ]
 
 
 @on_a_cluster

@@ -30,7 +30,7 @@ def pairs(*found: Pair) -> pytest.MarkDecorator:
 
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("0[0-7]-*"))
-_HELMS_NOTE = re.compile(r'level=INFO msg="found symbolic link in path[^\n]*\n')
+_HELMS_NOTE = re.compile(r"(level=INFO msg=\"|walk\.go:\d+: )found symbolic link in path[^\n]*\n")
 Run = Callable[..., Awaitable[str]]
 
 
@@ -81,7 +81,7 @@ async def test_kubectl_of_a_release_older_and_newer_applies_everything(
 
 
 @pairs((OLDEST, USUAL), (NEWEST_TRIED, "1.37"))
-async def test_helm_whose_client_is_of_a_newer_release_installs_upgrades_and_uninstalls(
+async def test_helm_whose_client_is_of_another_release_installs_upgrades_and_uninstalls(
     run: Run, tools: str, helm: str, kubectl: str
 ) -> None:
     program = tool_of(tools, "helm") if tools else helm

@@ -1,4 +1,4 @@
-"""What a shell completes with: names of namespaces, gangs, queues and nodes, and contexts. With the user's own rights, and nothing where the
+"""What a shell completes with: names of namespaces, gangs, queues, flavors and nodes, and contexts. With the user's own rights, and nothing where the
 cluster does not answer at once.
 
 kubectl asks `kubectl_complete-fairlead` for what follows `kubectl fairlead`: a candidate a line, then a directive of cobra's completions.
@@ -49,6 +49,7 @@ async def _names(kind: str, given: dict[str, Any]) -> list[str]:
 
 
 namespaces, gangs, queues, nodes = _of("NAMESPACES"), _of("GANGS"), _of("QUEUES"), _of("NODES")
+flavors = _of("FLAVORS")
 gpus = _of("NODES", suffix="/")
 """NODE/, to which a GPU is added."""
 

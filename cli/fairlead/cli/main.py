@@ -61,6 +61,8 @@ PANELS: dict[str, dict[str, str | Group]] = {
     "Ask a cluster": {
         "queues": "views.queues:Queues",
         "gangs": "views.gangs:Gangs",
+        "nodes": "views.nodes:Nodes",
+        "flavors": "views.flavors:Flavors",
         "explain": "views.explain:Explain",
         "ui": "programs.ui:Ui",
         "what-if": "what_if:WhatIf",

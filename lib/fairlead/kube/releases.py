@@ -160,7 +160,7 @@ NEEDS: Final[tuple[Need, ...]] = (
             for each in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
         ),
         found="not asked: kubelet opens the driver's health stream or does not",
-        without="`kubectl describe pod` shows no health; `fairlead gpus`, events and metrics do",
+        without="`kubectl describe pod` shows no health; `fairlead nodes`, events and metrics do",
     ),
     Need(
         key="device-status",

@@ -121,7 +121,7 @@ def table(history: History, injected: Injected) -> Table:
     for gang in history.gangs(NAMESPACES):
         nodes = sorted({pod.node for pod in gang.pods})
         wait = "-" if gang.wait_s is None else f"{gang.wait_s:.1f}s"
-        total = sum(len(history.devices(pod)) for pod in gang.pods)
+        total = len({(use.pool, use.device) for pod in gang.pods for use in history.devices(pod)})
         name = f"[bold]{gang.key.namespace}/{gang.key.name}[/bold]"
         result.add_row(name, gang.queue or "-", wait, " ".join(nodes), f"{total} device{'s' * (total != 1)}", "")
         for pod in sorted(gang.pods, key=lambda pod: natural(pod.name)):
