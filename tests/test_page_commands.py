@@ -235,8 +235,6 @@ async def test_docs_start_leads_from_a_cluster_without_fairlead_to_the_first_gan
             if text in NOT_RUN:
                 continue
             following = None
-            if text == "fairlead gangs -n default":  # typed after the Job's controller made the pods
-                await View(site.admin).gang("train", "Waiting", "Admitted", "Running", timeout_s=60.0)
             if text.startswith("fairlead prepare-uninstall"):
                 following = asyncio.create_task(controllers_stop(site))
             elif text == "fairlead gangs -n default":
