@@ -98,6 +98,7 @@ GANG: Json = {
             "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "blockers": ["b"],
             "holders": [{"gang": "g", "queue": "q", "devices": 1}],
         },
+        "asks": ["8 × gpu"],
         "nodesAwaited": {
             "state": "Asked", "mode": "Visible", "flavor": "f", "since": "t", "expected": "t", "evictsFrom": "t", "message": "m",
         },

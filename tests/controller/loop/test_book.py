@@ -50,6 +50,8 @@ KEYED_BY_GANG = {
     "informers.py: self.gangs",  # what the cluster shows, which outlives the term
     "feed.py: self._holding",  # an index over claims
     "feed.py: self._last",  # told to the ledger, and bounded by its number
+    "pods.py: self._told",  # told to the ledger, which is still to hear that it ended
+    "pods.py: self._looked",  # as of which it was told
     "triggers.py: self._new",  # a queue
 }
 

@@ -205,6 +205,20 @@ GANG: tuple[Fact, ...] = (
         ),
         lambda seen: bool(seen.made["devices"]) and seen.phase in {"Running", "Admitted"},
     ),
+    Fact(
+        "devices that it asks for, by class",
+        of(
+            "asks status listed",
+            page=("asked for", listed_names),
+            page_of_all=("GPUs", lambda text: listed_names(text.removeprefix("asks for").strip())),
+        ),
+        lambda seen: bool(seen.status.get("asks")),
+    ),
+    Fact(
+        "members without devices",
+        of("without_devices listed", status="withoutDevices", page=("without devices", int)),
+        lambda seen: bool(seen.status.get("withoutDevices")),
+    ),
     Fact("reason", of("reason status listed snapshot", engine="code", explained=("headline", word(r"\((\w+)\)$")))),
     Fact(
         "why it waits",
