@@ -106,6 +106,7 @@ def test_every_cache_is_known() -> None:
     assert sorted(set(caches()) ^ (FILLED.keys() | OTHERS.keys())) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILLED)
 def test_a_tenant_who_fills_a_cache_leaves_less_than_the_bound(name: str) -> None:
     module, _, function = name.rpartition(".")

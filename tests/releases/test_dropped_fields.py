@@ -106,6 +106,7 @@ async def test_a_gpu_is_shared_where_shares_are_kept_and_whole_where_not(shared:
     assert kept or "SharesNotKept" in await events_of_nodes(shared)
 
 
+@pytest.mark.slow
 async def test_a_broken_gpu_is_never_given_out_and_its_gang_moves_to_sound_ones(bench: Bench, release: Minor):
     kept = Release.of(release).has("device-taints")
     await bench.template("eight", 8)

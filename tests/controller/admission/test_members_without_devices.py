@@ -155,6 +155,7 @@ async def one_life(bench: Bench, step: int, *, after: bool) -> bool:
     return life.left is not None and life.left <= 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_leaves_no_gang_started_in_part(bench: Bench, after: bool) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
+
 from fairlead.engine.inventory.node_selector import pinned_node
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
@@ -119,6 +121,7 @@ async def test_a_missing_claim_and_one_that_is_not_bound_yet_are_reasons(bench: 
         assert nodes(bench, pods) == ["h1"]
 
 
+@pytest.mark.slow
 async def test_a_node_that_kube_scheduler_refused_is_not_chosen_twice_in_a_row_nor_by_the_next_leader(bench: Bench):
     """What the engine does not know: here the volume, which its role does not let it read."""
     await bench.template("one")

@@ -109,6 +109,7 @@ async def test_a_driver_becomes_managed_while_claims_of_it_exist(bench: Bench) -
         await bench.until(lambda: bench.running(["late"]), "the pair whose NIC is free again")
 
 
+@pytest.mark.slow
 async def test_a_driver_is_managed_no_longer(bench: Bench) -> None:
     """What runs goes on with what it has; a gang that asks for both waits, with that reason, until the driver is managed again."""
     await _fence(bench, DRANET)

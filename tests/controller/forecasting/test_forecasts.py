@@ -37,6 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_history, "WRITE_S", 0.0)
 
 
+@pytest.mark.slow
 async def test_a_waiting_gang_has_a_forecast_that_follows_reported_progress(bench: Bench, quick: None):
     await bench.template("node", 8)
     end = time.time() + 600

@@ -15,6 +15,7 @@ from tests.support.forecast.held_out import Reality, Spans
 CONTENDED = Days(seed=301, nodes=8, teams=4, load=1.2, days=0.75)
 
 
+@pytest.mark.slow
 def test_decisions_of_a_day_are_the_same_on_tables_that_are_kept_and_on_the_same_facts_anew(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -104,6 +104,7 @@ def part(number: int) -> Json:
     return {"name": f"part-{number % 64}", "attributes": {"type": {"string": "mig"}}, "consumesCounters": draws}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lies", [new_names, new_attributes, new_counters, new_partitions])
 def test_what_is_published_and_taken_back_again_and_again_leaves_nothing(
     lies: Callable[[int], list[Json]], monkeypatch: pytest.MonkeyPatch
