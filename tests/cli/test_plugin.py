@@ -144,6 +144,7 @@ async def test_programs_read_the_same_as_json_and_yaml(made: Cluster):
             for key in ("age_s", "waited_s"):
                 each.pop(key, None)  # it grows meanwhile
         for story in (known, same) if isinstance(known, dict) else ():
+            story.pop("summary")  # begins with how long it waits
             story["parts"] = [part for part in story["parts"] if part["title"] != "Waited"]
         assert known == same, words
         assert "language" in as_json
