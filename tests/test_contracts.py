@@ -98,7 +98,7 @@ UNREAD = {
     "sandbox/fairlead/sandbox/installation.py": COPY,
     "sandbox/fairlead/sandbox/kubelet/dra.py": "the kubelet's own checkpoint",
     "tools/release.py": REPOSITORY,
-    "tools/release_krew.py": REPOSITORY,
+    "tools/release_archive.py": REPOSITORY,
     "tools/release_publish.py": "the answers of gh and docker to the maintainer who releases",
     "tools/render.py": REPOSITORY,
     "tools/tenant_files.py": REPOSITORY,

@@ -1,4 +1,4 @@
-"""What a release is made of, and whether a tag can be one: `release_notes`, `release_sbom` and `release_krew` are the pure parts, this is their rim.
+"""What a release is made of, and whether a tag can be one: `release_notes`, `release_sbom`, `release_krew` and `release_archive` are the pure parts, this is their rim.
 
     python tools/release.py check v0.1.0            the tag, the code, the chart and CHANGELOG.md agree; prints the version
     python tools/release.py notes v0.1.0            the text of the release's page
@@ -24,6 +24,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import release_archive
 import release_krew
 import release_notes
 import release_sbom
@@ -155,7 +156,7 @@ def package_chart(chart: Path, folder: Path, epoch: int) -> Path:
         with tarfile.open(made) as archive:
             files = {each.name: _bytes(archive, each) for each in archive.getmembers() if each.isfile()}
         target = folder / made.name
-    target.write_bytes(release_krew.packed(files, epoch))
+    target.write_bytes(release_archive.packed(files, epoch))
     return target
 
 

@@ -9,13 +9,10 @@ Source: https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/ and krew'
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import tarfile
-from collections.abc import Mapping
 
 import yaml
+from release_archive import packed
 
 PLUGIN = "kubectl-fairlead"
 COMPLETION = "kubectl_complete-fairlead"
@@ -86,17 +83,6 @@ def archive(*, wheel: tuple[str, bytes], lock: str, licence: bytes, epoch: int) 
         epoch,
         frozenset(programs),
     )
-
-
-def packed(files: Mapping[str, bytes], epoch: int, programs: frozenset[str] = frozenset()) -> bytes:
-    """A .tar.gz of these, by name; the same files and time give the same bytes."""
-    raw = io.BytesIO()
-    with gzip.GzipFile("", "wb", fileobj=raw, mtime=epoch) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
-        for name in sorted(files):
-            member = tarfile.TarInfo(name)
-            member.size, member.mtime, member.mode = len(files[name]), epoch, 0o755 if name in programs else 0o644
-            tar.addfile(member, io.BytesIO(files[name]))
-    return raw.getvalue()
 
 
 def manifest(version: str, repository: str, file: str, sha256: str) -> str:

@@ -40,8 +40,9 @@ class Attribution:
 
     def allocation(self, held: Held) -> Allocation:
         meta, pod = held.claim.metadata, held.first_pod
-        holder = Holder(meta.namespace, "", labels=self._labels(meta.namespace, {}))
-        if pod is not None:
+        if pod is None:
+            holder = Holder(meta.namespace, "", labels=self._labels(meta.namespace, {}))
+        else:
             holder = self.holder(pod)
         return Allocation(
             claim_uid=meta.uid,

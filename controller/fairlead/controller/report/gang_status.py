@@ -30,6 +30,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
+WITHOUT_DEVICES_MAX = 100
 ON_HOLD = Code.ON_HOLD.value
 RARE_CONDITIONS = (
     "Evicting",
@@ -41,9 +42,6 @@ RARE_CONDITIONS = (
     ON_HOLD,
     "SharedWithOtherSystem",
 )
-
-
-WITHOUT_DEVICES_MAX = 100
 
 
 def gang_status(

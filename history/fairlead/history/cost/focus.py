@@ -158,7 +158,8 @@ def _row(
 def _pod_row(
     each: PodPriced, keys: Mapping[str, str], sums: dict[str, Fraction], *, account: str, labels: tuple[str, ...]
 ) -> Row:
-    unit = _UNITS.get(unit := hours_unit(each.sum.resource), unit.replace("-hours", "-Hours"))
+    hours_of = hours_unit(each.sum.resource)
+    unit = _UNITS.get(hours_of, hours_of.replace("-hours", "-Hours"))
     gang = f"{keys['namespace']}/{keys['gang']}"
     found = _charge(each, keys, each.hours, sums, account=account, labels=labels) | {
         "CapacityReservationId": "",

@@ -130,11 +130,8 @@ def priced(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tuple[s
         for piece in cut(part, book.changes(*part)):
             for each in reader.sums(*piece, by):
                 _check_named(each, by)
-                price = book.price_at(each.measure.flavor, each.measure.capacity_type, piece.since_us)
-                if price is None:
-                    yield Priced(piece, each, None, book.currency(each.measure.flavor))
-                else:
-                    yield Priced(piece, each, Fraction(price.per_hour), price.currency)
+                measure = each.measure
+                yield Priced(piece, each, *_price(book, measure.flavor, measure.capacity_type, piece.since_us))
 
 
 class PodPriced(NamedTuple):
@@ -169,11 +166,13 @@ def priced_pods(reader: Reader, book: PriceBook, parts: Iterable[Window], by: tu
     for part in parts:
         for piece in cut(part, book.changes(*part)):
             for each in reader.pod_sums(*piece, by):
-                price = book.price_at(each.flavor, each.capacity_type, piece.since_us)
-                if price is None:
-                    yield PodPriced(piece, each, None, book.currency(each.flavor))
-                else:
-                    yield PodPriced(piece, each, Fraction(price.per_hour), price.currency)
+                yield PodPriced(piece, each, *_price(book, each.flavor, each.capacity_type, piece.since_us))
+
+
+def _price(book: PriceBook, flavor: str, capacity_type: str | None, at_us: int) -> tuple[Fraction | None, str]:
+    """Of an hour, None where there is none then, and the currency."""
+    price = book.price_at(flavor, capacity_type, at_us)
+    return (None, book.currency(flavor)) if price is None else (Fraction(price.per_hour), price.currency)
 
 
 def _check_named(of: Sum, by: tuple[str, ...]) -> None:

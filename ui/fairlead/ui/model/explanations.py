@@ -150,21 +150,22 @@ def _advice(why: Raw) -> tuple[str, ...]:
 
 
 def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
-    shown = ", ".join(nodes[:LISTED_MAX]) + (f" and {len(nodes) - LISTED_MAX} more" if len(nodes) > LISTED_MAX else "")
-    return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
+    return f"{ready} of {size} run, {members} exist" + (f"; on {_listed(nodes)}" if nodes else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
+    return ", ".join(names[:LISTED_MAX]) + more
 
 
 def without_devices(seen: Line) -> str:
     """Which of its pods ask for no device, and what they do until it starts; "" where there are none."""
-    names = seen.without_devices
-    if not names:
+    if not seen.without_devices:
         return ""
-    more = f" and {len(names) - LISTED_MAX} more" if len(names) > LISTED_MAX else ""
-    shown = ", ".join(names[:LISTED_MAX]) + more
-    what = "held until the others have their devices, and started with them"
-    if seen.phase not in PENDING:
-        what = "held until the others had their devices, and started with them"
-    return f"{shown}: {what} (fairlead.dev/members: all)"
+    have = "have" if seen.phase in PENDING else "had"
+    what = f"held until the others {have} their devices, and started with them (fairlead.dev/members: all)"
+    return f"{_listed(seen.without_devices)}: {what}"
 
 
 def _models(models: Raw) -> tuple[str, ...]:

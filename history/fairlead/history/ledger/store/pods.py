@@ -62,11 +62,11 @@ def open_pods(connection: Connection) -> tuple[PodInterval, ...]:
 def pod_sums(connection: Connection, window: Window, by: Sequence[str]) -> list[PodSum]:
     """In the order of keys, flavor, resource and capacity type. Raises ValueError for a name that is none of GROUPS and no label."""
     check_groups(by)
+    amounts = _amounts(connection)
     found: dict[_Alike, Fraction] = {}
     for piece, day in pieces(window, by_day="day" in by):
         times = _times(connection, piece)
         holders = _holders(connection, {gang for gang, _ in times})
-        amounts = _amounts(connection)
         for (gang, number), time_us in times.items():
             amount = amounts[number]
             keys = tuple(_key(holders[gang], amount, name, day) for name in by)
