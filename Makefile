@@ -52,7 +52,7 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(if $(KUBERNETES),--kubernetes $(KUBERNETES)) $(DEMO_FLAGS)
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part, KUBERNETES=1.34 on clusters of that release)
-	@EXAMPLES=0.4 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
+	@EXAMPLES=0.2 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long, and properties on many examples (a quarter of an hour)
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)

@@ -3,11 +3,13 @@
 import argparse
 import contextlib
 import faulthandler
+import gc
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from types import FrameType
@@ -90,10 +92,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make test` tries a property on few examples, `make slow` the same one on many."""
+    """What `make test` leaves to `make slow`: the other examples of a property, cases of a matrix, and controllers on clusters of their own."""
+    cases: Counter[str] = Counter()
     for item in items:
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("property")
+        if "bench" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("core"):
+            item.add_marker("slow")
+        if one_in := item.get_closest_marker("one_in"):
+            function = item.nodeid.partition("[")[0]
+            if cases[function] % one_in.args[0]:
+                item.add_marker("slow")
+            cases[function] += 1
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -104,6 +114,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_HEAP].close()
+    gc.freeze()  # pytest ends with five collections of all there is, 5 s in each process
     if _TEMPORARY in config.stash:
         shutil.rmtree(config.stash[_TEMPORARY], ignore_errors=True)
 

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.cli.demo import cases
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 FINISH_TIMEOUT_S = 90.0
 RELEASE_TIMEOUT_S = 60.0

@@ -25,7 +25,7 @@ from tests.support.commands import invoke
 from tests.support.kubernetes import of_this_run
 from tests.support.sandbox import View, until
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 QUOTA = "{}.deviceclass.resource.k8s.io/devices"
 
 

@@ -10,6 +10,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["dev-mode-dirs"]
 PLANTED = [
@@ -22,6 +24,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.slow
 def test_forbidden_imports_are_found(tmp_path):
     for root in ROOTS:
         shutil.copytree(ROOT / root, tmp_path / root, ignore=shutil.ignore_patterns("__pycache__"))
@@ -126,6 +129,7 @@ def readers(source: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_others_bytes_are_read_by_the_bounded_readers_only():
     found = {
         str(file.relative_to(ROOT)): sorted(readers(file.read_text()))
@@ -164,6 +168,7 @@ def prints(source: str) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_nothing_prints_past_the_printer():
     found = {
         str(file.relative_to(ROOT)): calls

@@ -73,6 +73,7 @@ def test_every_source_root_is_in_the_wheel_in_the_editable_install_and_checked()
     assert {path.parent.name for path in ROOT.glob("*/fairlead")} == set(roots)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["driver", "webhook", "controller", "ui"])
 def test_an_extra_names_exactly_what_its_program_imports(program):
     needed = set.union(STARTED_WITH[program], {"typer", "rich"}, *(distributions(root) for root in ROOTS[program]))
@@ -129,6 +130,7 @@ def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path
     assert files(tmp_path) == {}, "the image is built from a tree without a sandbox"
 
 
+@pytest.mark.slow
 def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
     """Built as a release would be, without reaching out; laid into an empty folder that is read before this checkout."""
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
@@ -170,6 +172,7 @@ importlib.import_module(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["fairlead.driver.app", "fairlead.webhook.app", "fairlead.controller.app", "fairlead.history.ledger"]
 )

@@ -30,6 +30,7 @@ def install(folder: Path, *lock: str) -> int:
     return pip_progress.main([*pip, *here, "--require-hashes", "-r", str(folder / "lock.txt")])
 
 
+@pytest.mark.slow
 def test_it_says_how_far_pip_is_while_it_runs_and_how_much_it_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def left(folder: Path) -> list[str]:
     return [each.name for each in (folder / "t").iterdir() if not each.name.startswith("pytest-of-")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "options", "named"),
     [(LEAVES, (), True), (LEAVES, ("-n", "2"), True), (TIDY, (), False)],
@@ -47,6 +48,7 @@ def test_what_a_run_leaves_is_named_and_goes(text: str, options: tuple[str, ...]
     assert left(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_leaves_nothing(tmp_path: Path) -> None:
     with started(tmp_path, LASTS, "-s") as process:
         assert process.stdout is not None

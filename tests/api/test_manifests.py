@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from fairlead.api import names
+from tests.support import quick_yaml
 
 BASE = Path(__file__).parents[2] / "manifests" / "base"
-LISTED = [name for name in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"] if name != "../crds"]
-DOCUMENTS: list[dict[str, Any]] = [doc for name in LISTED for doc in yaml.safe_load_all((BASE / name).read_text())]
+LISTED = [name for name in quick_yaml.load((BASE / "kustomization.yaml").read_text())["resources"] if name != "../crds"]
+DOCUMENTS: list[dict[str, Any]] = [doc for name in LISTED for doc in quick_yaml.load_all((BASE / name).read_text())]
 
 
 def find(kind: str, name: str) -> dict[str, Any]:
@@ -120,7 +121,7 @@ def test_a_policy_looks_at_what_breaks_one_of_its_rules() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_it() -> None:
     built = subprocess.run(["kubectl", "kustomize", BASE], capture_output=True, text=True, check=True)
-    kinds = [doc["kind"] for doc in yaml.safe_load_all(built.stdout)]
+    kinds = [doc["kind"] for doc in quick_yaml.load_all(built.stdout)]
     assert kinds.count("CustomResourceDefinition") == 4
     assert len(kinds) == len(DOCUMENTS) + 4
 
@@ -138,7 +139,7 @@ def lost(written: Any, read: Any, path: str = "") -> list[str]:
 def test_every_field_is_known_to_the_official_models() -> None:
     from kubernetes import client
 
-    crds = [yaml.safe_load(path.read_text()) for path in (BASE.parent / "crds").glob("fairlead.dev_*.yaml")]
+    crds = [quick_yaml.load(path.read_text()) for path in (BASE.parent / "crds").glob("fairlead.dev_*.yaml")]
     assert len(crds) == 4
     for document in (*DOCUMENTS, *crds):
         assert document["apiVersion"].rpartition("/")[2] == "v1"

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from msgspec import Struct, structs
 
 from fairlead.api import names, trust
@@ -22,6 +21,7 @@ from fairlead.controller.gangs.held.running import RunningContext, running_gang
 from fairlead.kube import core, resource
 from fairlead.ui.model.plain_pods import is_plain
 from tests.controller.gang_views import NOW, Objects, claim, pod, view
+from tests.support import quick_yaml
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("cli", "driver", "webhook", "controller", "engine", "history", "ui", "lib")
@@ -76,6 +76,7 @@ def literals(module: ast.Module) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_every_name_that_code_reads_is_in_the_table() -> None:
     known = trust.keys()
     unknown = {
@@ -173,7 +174,7 @@ def test_the_policies_that_the_table_names_are_shipped() -> None:
     shipped = {
         document["metadata"]["name"]
         for path in (ROOT / "manifests" / "base").glob("*.yaml")
-        for document in yaml.safe_load_all(path.read_text())
+        for document in quick_yaml.load_all(path.read_text())
         if document and document["kind"] == "ValidatingAdmissionPolicy"
     }
     named = {guard for row in trust.TABLE for guard in row.guards if guard.startswith("fairlead-")}

@@ -163,6 +163,7 @@ def test_what_is_counted_with_departures():
     assert found.came == {"all": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", ["partitions", "small"])
 def test_ours_allocates_no_less_than_the_others_on_a_small_cluster(mix):
     cluster = parse_cluster(["hgx-h100=6"])

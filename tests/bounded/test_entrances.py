@@ -89,6 +89,7 @@ def refused(words: Sequence[str], said: str) -> None:
     assert peak_bytes <= 100 * MIB, f"{peak_bytes // MIB} MiB"
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("bomb", TEXTS)
 @pytest.mark.parametrize("entrance", TEXT_ENTRANCES)
 def test_every_entrance_refuses_every_text(entrance: str, bomb: str, texts: dict[str, Path]) -> None:
@@ -105,6 +106,7 @@ print(time.process_time(), next(line.split()[1] for line in lines if line.starts
 """
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("bomb", TEXTS)
 def test_the_form_of_what_if_refuses_every_text(bomb: str, tmp_path: Path) -> None:
     """All of a process is counted: Python, too."""
@@ -138,6 +140,7 @@ def raised(work: Callable[[], object]) -> str:
     return ""
 
 
+@pytest.mark.one_in(9)
 @pytest.mark.parametrize("bomb", TEXTS)
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_of_settings_refuses_every_text(reader: str, bomb: str, texts: dict[str, Path]) -> None:
@@ -184,12 +187,14 @@ def snapshots_imported(tmp_path_factory: pytest.TempPathFactory) -> None:
         invoke(words(file))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bomb", PACKED)
 @pytest.mark.parametrize("words", [["replay"], ["record", "--anonymise"]], ids=["replay", "record"])
 def test_a_recording_that_is_a_bomb_is_refused(words: list[str], bomb: str, packed: dict[str, Path], tmp_path) -> None:
     refused([*words, str(packed[bomb]), *([str(tmp_path / "out")] if len(words) > 1 else [])], PACKED[bomb][1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entrance", SNAPSHOT_ENTRANCES)
 def test_a_snapshot_that_is_a_bomb_is_refused(entrance: str, packed: dict[str, Path], tmp_path) -> None:
     file = tmp_path / "snapshot"
@@ -208,6 +213,7 @@ PLAIN = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bomb", PLAIN)
 @pytest.mark.parametrize("entrance", SNAPSHOT_ENTRANCES)
 def test_a_snapshot_that_is_not_compressed_is_bounded_too(entrance: str, bomb: str, tmp_path) -> None:
@@ -236,6 +242,7 @@ TRACES = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("bomb", TRACES)
 def test_a_trace_that_is_a_bomb_is_refused(bomb: str, tmp_path) -> None:
     file = tmp_path / "nodes.csv"
@@ -255,6 +262,7 @@ LEDGERS = {
 }  # fmt: skip
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("bomb", LEDGERS)
 @pytest.mark.parametrize("words", ["info", "check", "backup", "claims"])
 def test_a_ledger_that_is_a_bomb_is_refused(words: str, bomb: str, tmp_path) -> None:

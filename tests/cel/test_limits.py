@@ -99,6 +99,7 @@ def test_shared_parts_of_a_result_stay_shared() -> None:
     assert result[0] is result[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "use", ["v40.flatten(40).size() > 0", "'%s'.format([v40]).size() > 0", "[1, 2].all(i, v40 == v40)"]
 )

@@ -58,6 +58,7 @@ def test_what_is_hidden_cannot_be_imported(bare: str) -> None:
     assert ("psycopg" in bare.split(",")) == (run("-c", "import psycopg").returncode != 0)
 
 
+@pytest.mark.slow
 async def test_each_program_starts_until_it_is_ready(bare: str) -> None:
     async with cluster(NodeSpec("n1", "l40s")) as made:
         assert made.webhook is not None

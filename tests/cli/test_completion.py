@@ -55,6 +55,7 @@ async def complete(kubeconfig: Path, *words: str) -> list[str]:
     )  # fmt: skip
 
 
+@pytest.mark.one_in(4)
 @on_a_cluster
 @pytest.mark.parametrize(
     ("words", "found"),

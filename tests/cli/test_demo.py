@@ -139,6 +139,7 @@ def test_it_says_what_it_does_from_the_beginning_and_keeps_its_promises_in_lines
     assert 15 < int(last[2]) <= took_s + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "line"),
     [

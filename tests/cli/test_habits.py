@@ -79,6 +79,7 @@ def environment(server: Apiserver, tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "KUBECONFIG": str(path), "COLUMNS": "100"}
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("words", [("gangs", "-A"), ("tenant", "list", "-o", "json"), ("top", "--once"), ("--help",)])
 def test_a_closed_pipe_is_no_error(words: tuple[str, ...], server: Apiserver, environment: dict[str, str]) -> None:
     server.open.set()
@@ -126,6 +127,7 @@ def seen(words: tuple[str, ...], environment: dict[str, str], act: Callable[[sub
     return found.decode()
 
 
+@pytest.mark.slow
 def test_what_takes_long_says_so_on_a_terminal_and_its_line_goes(
     server: Apiserver, environment: dict[str, str]
 ) -> None:
@@ -135,10 +137,12 @@ def test_what_takes_long_says_so_on_a_terminal_and_its_line_goes(
     assert "\x1b[K" not in rest
 
 
+@pytest.mark.slow
 def test_ctrl_c_takes_that_line_away(server: Apiserver, environment: dict[str, str]) -> None:
     assert seen(("queues",), environment, lambda process: process.send_signal(signal.SIGINT)).endswith("…\r\x1b[K")
 
 
+@pytest.mark.slow
 def test_into_a_pipe_nothing_is_said_of_it(server: Apiserver, environment: dict[str, str]) -> None:
     def answer_late() -> None:
         server.asked.wait(60)

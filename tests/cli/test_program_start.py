@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import cpu
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +39,7 @@ def test_no_other_command_is_imported_and_garbage_is_collected_once_it_runs() ->
     assert made.stdout.split() == ["True", "True"], made.stderr
 
 
+@pytest.mark.slow
 def test_a_driver_starts_within_its_cpu_time() -> None:
     best = float("inf")
     for _ in range(3):

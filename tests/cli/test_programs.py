@@ -58,6 +58,7 @@ def free_port():
         return found.getsockname()[1]
 
 
+@pytest.mark.slow
 async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_sigterm(tmp_path):
     nodes = (NodeSpec(NODE),)  # a kubelet without a driver: ours is started below
     async with (

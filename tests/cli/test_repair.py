@@ -75,6 +75,7 @@ async def test_a_gpu_is_drained_over_a_kill_of_the_driver_reset_verified_and_giv
         await view.phase("again", "Running")
 
 
+@pytest.mark.slow
 async def test_one_that_cannot_be_reset_stays_tainted_and_what_does_not_exist_is_named() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)

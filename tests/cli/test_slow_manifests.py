@@ -45,6 +45,7 @@ def snapshot(path: Path, nodes: int = 2) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_check_ends_itself_and_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "JUDGE_S", 1.0)
     jobs = [job(f"job-{number}", 2) for number in range(1_000)]

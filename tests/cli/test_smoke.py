@@ -100,6 +100,7 @@ async def left_over(view: View) -> list[str]:
     return [each["metadata"]["name"] for each in found if smoke_objects.LABEL in (each["metadata"].get("labels") or {})]
 
 
+@pytest.mark.slow
 async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left_and_a_node_without_any_is_named() -> None:
     async with cluster(NodeSpec("a", "l40s"), NodeSpec("b", "l40s")) as made, made.client() as client:
         view = View(client)
@@ -130,6 +131,7 @@ async def test_each_free_device_of_a_node_is_tested_and_nothing_is_left_and_a_no
         await until(lambda: _none(view), what="pods and claims are removed")
 
 
+@pytest.mark.slow
 async def test_why_its_pods_wait_is_told_while_they_do_and_again_when_the_time_is_up() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         await client.create(QUEUES, {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}})
@@ -141,6 +143,7 @@ async def test_why_its_pods_wait_is_told_while_they_do_and_again_when_the_time_i
         assert done.stdout.count("not finished within 8 s: UnknownQueue: ") >= 2
 
 
+@pytest.mark.slow
 async def test_a_device_that_is_tainted_while_its_pod_waits_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairlead.cli.gpus.smoke.RECHECK_S", 0.2)
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
@@ -172,6 +175,7 @@ async def _none(view: View) -> bool:
     return await left_over(view) == []
 
 
+@pytest.mark.slow
 async def test_a_run_that_is_stopped_or_killed_leaves_nothing() -> None:
     async with cluster(NodeSpec("a", "l40s")) as made, made.client() as client:
         view = View(client)

@@ -176,6 +176,7 @@ def away(cluster: Cluster, directory: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @on_a_cluster
 @pytest.mark.parametrize(
     "how", ["interrupt", *(pytest.param(each, marks=pytest.mark.slow) for each in ("terminate", "away"))]

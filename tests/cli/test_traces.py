@@ -43,6 +43,7 @@ async def spans_of(receiver, name, count, **wanted):
     return found
 
 
+@pytest.mark.slow
 async def test_a_gang_of_two_pods_is_one_trace_from_the_webhook_to_running_containers():
     async with traced() as (receiver, view):
         member = pod("x", claim="two", command=LONG, annotations=gang_of("train", 2))

@@ -69,6 +69,7 @@ def test_a_field_that_does_not_come_back_is_dropped_and_of_a_group_one_is_enough
     assert not any(trials.kept_of(sent, {"spec": {"devices": [None, {"capacity": 3}]}}).values())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("minor", [each for each in RELEASES if each in TRIED], ids=written)
 @pytest.mark.parametrize("gates", [None, ON, dict.fromkeys(ON, False)], ids=["default", "on", "off"])
 async def test_slices_tell_what_each_release_keeps(tmp_path: Path, minor: Minor, gates: dict[str, bool] | None) -> None:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROOTS = ("lib", "engine", "history", "driver", "webhook", "controller", "ui", "cli")
 
@@ -41,6 +43,7 @@ explain(whole)
 """
 
 
+@pytest.mark.slow
 def test_every_command_explains_itself() -> None:
     done = python("-c", EVERY_HELP)
     assert done.returncode == 0, done.stderr
@@ -86,11 +89,13 @@ def run(commands: Iterable[tuple[str, ...]], work: Path) -> list[tuple[int, str,
     ]
 
 
+@pytest.mark.slow
 def test_a_command_that_needs_no_cluster_does_its_work(tmp_path: Path) -> None:
     for (status, out, err), said in zip(run(WORK, tmp_path), WORK.values(), strict=True):
         assert (status, said in out) == (0, True), out + err
 
 
+@pytest.mark.slow
 def test_programs_start_as_far_as_a_wrong_flag_brings_them_and_the_demo_says_what_is_missing(tmp_path: Path) -> None:
     """Their modules are imported, and the sandbox is not among them."""
     found = run(REFUSED, tmp_path)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fairlead.api import names
 from fairlead.cli.node import Fault
 from fairlead.kube.resources import PODS, RESOURCE_SLICES
@@ -41,6 +43,7 @@ async def running(view: View) -> tuple[str, str, str] | None:
     return held[0] if len(held) == 1 else None
 
 
+@pytest.mark.slow
 async def test_a_gpu_that_falls_off_the_bus_costs_its_pod_which_runs_again_elsewhere() -> None:
     async with cluster(*NODES) as made, made.client() as client:
         view = View(client)

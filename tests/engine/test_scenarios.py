@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
+from tests.support import quick_yaml
 from tests.support.engine.scenario import Scenario
 
 HERE = Path(__file__).resolve().parent
 TABLES = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((HERE / "scenarios").glob("*.yaml"))
+    path.stem: quick_yaml.load(path.read_text(encoding="utf-8")) for path in sorted((HERE / "scenarios").glob("*.yaml"))
 }
 CASES = [(f"{table}: {body['name']}", body) for table, bodies in TABLES.items() for body in bodies]
 
@@ -49,7 +49,7 @@ def test_a_fault_names_the_step_and_what_was_wanted():
 
 def test_a_word_that_is_never_read_is_a_fault():
     """`on`, unquoted, is True in YAML: what scenarios wanted under it went unchecked for long."""
-    body = yaml.safe_load("{name: wrong, steps: [{at: 0, on: {}, submit: {a: {gpu: 9}}, evicted: {b: {how: x}}}]}")
+    body = quick_yaml.load("{name: wrong, steps: [{at: 0, on: {}, submit: {a: {gpu: 9}}, evicted: {b: {how: x}}}]}")
     faults = [fault for fault in Scenario(body).check() if "no word" in fault]
     assert [fault.partition(" is no word")[0] for fault in faults] == [
         "step 0: True",

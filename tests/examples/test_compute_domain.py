@@ -26,7 +26,7 @@ from tests.support.compute_domains import DRIVER, NAMESPACE
 from tests.support.sandbox import until
 from tests.support.shapes.site import Site, sites
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 Json = dict[str, Any]
 CLIQUE = "00000001-0000-0000-0000-000000000001.2"  # of the profile

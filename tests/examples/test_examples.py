@@ -171,6 +171,7 @@ EXAMPLES = (
 ELASTIC = Example(folder="19-elastic-and-priorities", devices={})
 
 
+@pytest.mark.one_in(13)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
 async def test_an_example_is_as_its_readme_says(site: Site, example: Example) -> None:
     objects = example.objects(example.folder)
@@ -185,6 +186,7 @@ async def test_an_example_is_as_its_readme_says(site: Site, example: Example) ->
         await site.delete(objects)
 
 
+@pytest.mark.slow
 async def test_a_head_waits_for_the_gpus_of_its_workers(site: Site) -> None:
     busy, objects = load("03-two-gangs/jobs.yaml")[:2], load("25-members-without-gpus/ray.yaml")
     job = busy[1]["spec"]
@@ -213,6 +215,7 @@ async def test_a_head_waits_for_the_gpus_of_its_workers(site: Site) -> None:
         await site.delete([*busy, *objects])
 
 
+@pytest.mark.slow
 async def test_urgent_work_takes_the_surplus_of_an_elastic_gang(site: Site) -> None:
     first, second = (
         [each for name in names for each in load(f"{ELASTIC.folder}/{name}.yaml")]

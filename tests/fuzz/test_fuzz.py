@@ -18,6 +18,7 @@ from tests.fuzz.run import Limits, Run, judged, saved
 from tests.fuzz.target import Finding, Outcome, Target
 from tests.fuzz.targets import TARGETS, made
 from tests.fuzz.watchdog import Watchdog
+from tests.support.engine.examples import examples
 
 LARGE = {"controller-views": 60, "imports": 100, "kubeconfig": 60, "gpu-profiles": 100, "admission-reviews": 120}
 """How many inputs of targets whose inputs are large; 300 of the others. `make fuzz`, which CI runs, too, tries many more."""
@@ -32,10 +33,11 @@ def untraced():
     assert sys.gettrace() is before
 
 
+@pytest.mark.property
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_takes_what_it_is_given(name, tmp_path):
     target = made(name, tmp_path)
-    outcome = Run(target, seed=20261122).run(Limits(inputs=LARGE.get(name, 300)))
+    outcome = Run(target, seed=20261122).run(Limits(inputs=examples(LARGE.get(name, 300), least=12)))
     target.close()
     faults = [f"{each.text}\n{each.trace}\ninput: {each.input!r}" for each in outcome.findings if each.kind != "growth"]
     assert not faults, "\n".join(faults)
@@ -65,6 +67,7 @@ def the_finding(outcome: Outcome) -> Finding:
     return finding
 
 
+@pytest.mark.slow
 def test_an_exception_that_is_not_declared_is_found_with_a_short_input():
     def run(data: bytes) -> None:
         if b"\x00" in data:
@@ -77,6 +80,7 @@ def test_an_exception_that_is_not_declared_is_found_with_a_short_input():
     assert "in run" in finding.trace
 
 
+@pytest.mark.slow
 def test_an_input_that_never_ends_is_ended_and_named():
     def run(data: bytes) -> None:
         while data.startswith(b"abc"):
@@ -91,6 +95,7 @@ def test_an_input_that_never_ends_is_ended_and_named():
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [10, 20_000])
 def test_memory_that_stays_is_found_in_many_small_objects_and_in_few_large_ones(size):
     kept: list[tuple[bytearray, int]] = []
@@ -101,6 +106,7 @@ def test_memory_that_stays_is_found_in_many_small_objects_and_in_few_large_ones(
     assert the_finding(Run(planted(run), seed=1).run(Limits(inputs=20_000 if size == 10 else 2_000))).kind == "growth"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
     def inputs(seed: int) -> list[bytes]:
         found: list[bytes] = []
@@ -116,6 +122,7 @@ def test_the_same_seed_gives_the_same_inputs_and_another_seed_others():
     assert len(set(first)) > 300
 
 
+@pytest.mark.slow
 def test_inputs_that_reach_new_lines_are_kept_and_lead_further():
     """Four bytes in a row: by chance one in four thousand million, step by step a few thousand."""
 

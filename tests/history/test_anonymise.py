@@ -45,6 +45,7 @@ def names_in(directory: Path) -> Collected:
     return collected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_anonymised_day_has_no_name_and_replays_with_the_same_decisions(name: str, tmp_path: Path):
     out = tmp_path / "out"
@@ -60,6 +61,7 @@ def test_an_anonymised_day_has_no_name_and_replays_with_the_same_decisions(name:
         assert distinct in text_of(CORPUS / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["scenarios", "clusters/"])
 def test_whatever_is_recorded_replays_without_its_names(source: str, tmp_path: Path):
     """Selectors, taints, topologies, budgets, partitions: the orders and the references all have to hold."""
@@ -74,6 +76,7 @@ def test_whatever_is_recorded_replays_without_its_names(source: str, tmp_path: P
     assert alike == decisions
 
 
+@pytest.mark.slow
 def test_one_key_gives_the_same_pseudonyms_and_another_gives_others(tmp_path: Path):
     texts = []
     for number, key in enumerate((KEY, KEY, b"another")):
@@ -93,6 +96,7 @@ def test_keys_of_other_domains_are_names(key: str, kept: bool):
     assert public(key) is kept
 
 
+@pytest.mark.slow
 def test_the_command_takes_recordings_and_snapshots(tmp_path: Path):
     def fairlead(*words: str | Path) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "fairlead", "record", *map(str, words)]

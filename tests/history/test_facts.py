@@ -38,6 +38,7 @@ def read(data: bytes) -> tuple[Snapshot, float]:
     return state.snapshot(), now
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["scenarios", "clusters", "claims"])
 def test_what_was_written_down_gives_the_same_plan(source: str):
     decided = compared = 0

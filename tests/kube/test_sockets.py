@@ -112,6 +112,7 @@ async def apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
         yield server
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["None", "uvloop.new_event_loop"])
 async def test_no_socket_is_left_unclosed(apiserver: ApiServer, tmp_path: Path, loop: str) -> None:
     kubeconfig = tmp_path / "config"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import functools
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.sandbox.cluster import Cluster
 from fairlead.webhook.certificates import authority
+from tests.support import quick_yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "manifests" / "chart"
@@ -27,10 +29,10 @@ HELM_3 = "1.34"
 """The release of Kubernetes whose tools have it: lock/tools-1.34.txt."""
 
 Objects = list[dict[str, Any]]
-QUEUE = yaml.safe_load(
+QUEUE = quick_yaml.load(
     "{apiVersion: fairlead.dev/v1alpha1, kind: Queue, metadata: {name: everyone}, spec: {namespaceSelector: {}, flavors: []}}"
 )
-JOB = yaml.safe_load("""
+JOB = quick_yaml.load("""
 apiVersion: batch/v1
 kind: Job
 metadata: {name: train, namespace: default}
@@ -110,14 +112,20 @@ def kubectl() -> str:
 
 @pytest.fixture(scope="session")
 def template(helm: str) -> Callable[..., Objects]:
-    """`helm template` with values, as objects; with `fails`, what it says instead."""
+    """`helm template` with values, as objects of one's own; the same values are rendered and read once a process."""
+
+    @functools.cache
+    def objects(given: str, hooks: bool, namespace: str) -> bytes:
+        done = rendered(helm, given, hooks=hooks, namespace=namespace)
+        assert done.returncode == 0, done.stderr
+        return pickle.dumps([document for document in quick_yaml.load_all(done.stdout) if document])
 
     def run(
         *, values: Path | dict[str, Any] | None = None, hooks: bool = False, namespace: str = "fairlead-system"
     ) -> Objects:
-        done = rendered(helm, values=values, hooks=hooks, namespace=namespace)
-        assert done.returncode == 0, done.stderr
-        return [document for document in yaml.safe_load_all(done.stdout) if document]
+        given = values.read_text() if isinstance(values, Path) else json.dumps(values or {})
+        found: Objects = pickle.loads(objects(given, hooks, namespace))
+        return found
 
     return run
 
@@ -127,22 +135,14 @@ def refusal(helm: str) -> Callable[..., str]:
     """What `helm template` says when it refuses."""
 
     def run(values: dict[str, Any], *, namespace: str = "fairlead-system") -> str:
-        done = rendered(helm, values=values, hooks=False, namespace=namespace)
+        done = rendered(helm, json.dumps(values), hooks=False, namespace=namespace)
         assert done.returncode != 0
         return done.stderr
 
     return run
 
 
-def rendered(
-    helm: str, *, values: Path | dict[str, Any] | None, hooks: bool, namespace: str
-) -> subprocess.CompletedProcess[str]:
-    command = [helm, "template", "fairlead", str(CHART), "--namespace", namespace]
+def rendered(helm: str, values: str, *, hooks: bool, namespace: str) -> subprocess.CompletedProcess[str]:
+    command = [helm, "template", "fairlead", str(CHART), "--namespace", namespace, "--values", "-"]
     command += [] if hooks else ["--no-hooks"]
-    given = None
-    if isinstance(values, Path):
-        command += ["--values", str(values)]
-    elif values:
-        command += ["--values", "-"]
-        given = json.dumps(values)
-    return subprocess.run(command, capture_output=True, text=True, input=given, check=False)
+    return subprocess.run(command, capture_output=True, text=True, input=values, check=False)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.sandbox.cpu_driver import CPUS
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import also_managing
 from fairlead.sandbox.network_driver import DRANET
+from tests.support import quick_yaml
 from tests.support.chart import by_name, container
 
 ROOT = Path(__file__).parents[2]
@@ -30,14 +30,15 @@ def test_what_is_committed_is_what_the_chart_renders(helm):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("overlay", ["", *OVERLAYS])
 def test_helm_and_kustomize_install_the_same(template, kubectl, overlay, tmp_path):
     folder = ROOT / "manifests" / ("base" if not overlay else f"overlays/{overlay}")
     values = {"namespace": {"create": True}}
     if overlay:
-        values |= yaml.safe_load((folder / "values.yaml").read_text())
+        values |= quick_yaml.load((folder / "values.yaml").read_text())
     built = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True)
-    kustomized = list(yaml.safe_load_all(built.stdout))
+    kustomized = quick_yaml.load_all(built.stdout)
     assert by_name(kustomized) == by_name(template(values=values))
     assert by_name(manifests.load(folder)) == by_name(kustomized), "and the sandbox reads what kustomize does"
 
@@ -75,7 +76,7 @@ def test_values_that_mean_nothing_are_refused_with_the_way_out(refusal, values, 
 
 
 def test_without_a_driver_nothing_of_it_is_installed_and_the_fence_is_around_the_other_drivers_devices(template):
-    values = yaml.safe_load((ROOT / "manifests" / "overlays" / "nvidia-driver" / "values.yaml").read_text())
+    values = quick_yaml.load((ROOT / "manifests" / "overlays" / "nvidia-driver" / "values.yaml").read_text())
     found = by_name(template(values=values))
     assert not [name for _, name in found if name.startswith("fairlead-driver") or "gpu.fairlead.dev" in name]
     assert not [kind for kind, _ in found if kind in {"DaemonSet", "DeviceClass"}]
@@ -108,7 +109,7 @@ def test_another_namespace_is_refused(refusal):
 
 
 def test_every_value_is_in_the_schema_and_the_other_way_round():
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    values = quick_yaml.load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
 
     def paths(value: Any, prefix: str = "") -> set[str]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
 
 from fairlead.cli.main import app
 from fairlead.sandbox.install.pod_commands import port_number
+from tests.support import quick_yaml
 from tests.support.chart import by_name, container, workloads
 
 ROOT = Path(__file__).parents[2]
@@ -216,7 +216,7 @@ def test_series_keep_the_labels_that_name_claims_and_containers(template):
 
 
 def test_the_rules_of_the_chart_are_those_that_are_tested_with_the_addresses_that_are_given(template):
-    written = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    written = quick_yaml.load((CHART / "files" / "rules.yaml").read_text())
     kinds: dict[str, Any] = {"enabled": True, "labels": {"release": "prometheus"}}
 
     def rule(**values: str) -> dict[str, Any]:

@@ -12,10 +12,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installation import PROFILE
+from tests.support import quick_yaml
 from tests.support.install.dockerfile import instructions, stages
 
 ROOT = Path(__file__).parents[2]
@@ -88,10 +88,10 @@ def test_the_image_has_a_python_that_fairlead_is_tried_with():
 
 
 def test_the_kind_cluster_has_the_nodes_that_the_examples_need():
-    cluster = yaml.safe_load((RUN_SH.parent / "cluster.yaml").read_text())
+    cluster = quick_yaml.load((RUN_SH.parent / "cluster.yaml").read_text())
     workers = [node["labels"][PROFILE] for node in cluster["nodes"] if node["role"] == "worker"]
     assert sorted(workers) == sorted(node.profile for node in NODES)
-    values = yaml.safe_load((ROOT / "manifests" / "overlays" / "simulated" / "values.yaml").read_text())
+    values = quick_yaml.load((ROOT / "manifests" / "overlays" / "simulated" / "values.yaml").read_text())
     selected = [pool["nodeSelector"][PROFILE] for pool in values["driver"]["pools"]]
     assert set(workers) == set(selected)
 
@@ -177,7 +177,7 @@ def test_the_chart_as_the_script_installs_it_runs_the_image_that_it_loaded(helm)
     done = subprocess.run(
         [helm, "template", "fairlead", *options], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    objects = [each for each in yaml.safe_load_all(done.stdout) if each]
+    objects = [each for each in quick_yaml.load_all(done.stdout) if each]
     specs = [each["spec"]["template"]["spec"] for each in objects if each["kind"] in {"Deployment", "DaemonSet"}]
     found = {(each["image"], each["imagePullPolicy"]) for spec in specs for each in spec["containers"]}
     image = re.search(r"^IMAGE=(\S+)$", text, re.MULTILINE)
@@ -187,6 +187,7 @@ def test_the_chart_as_the_script_installs_it_runs_the_image_that_it_loaded(helm)
     assert profiles == {node.profile for node in NODES}
 
 
+@pytest.mark.slow
 def test_the_suite_takes_the_options_that_the_script_gives_it(tmp_path):
     text = RUN_SH.read_text()
     (line,) = re.findall(r'^"\$PYTHON" -m pytest (.*)$', text, re.MULTILINE)

@@ -19,6 +19,8 @@ from fairlead.sandbox.apiserver.server import ApiServer
 
 from .conftest import CHART, ROOT, tool_of
 
+pytestmark = pytest.mark.slow
+
 USUAL = ""
 Pair = tuple[Minor, str]
 """A cluster's release, and that of the tools."""

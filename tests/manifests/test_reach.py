@@ -211,6 +211,7 @@ ESCAPES: dict[str, tuple[Json, Json]] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ESCAPES)
 async def test_a_placeholder_of_the_controller_runs_nothing_and_reads_nothing(
     cluster: Cluster, template: Template, kind: str

@@ -13,6 +13,7 @@ import yaml
 
 from fairlead.api.tenant import Tenant
 from fairlead.api.tenant_objects import objects, shared_objects
+from tests.support import quick_yaml
 from tests.support.commands import invoke
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ def test_the_chart_makes_the_objects_of_the_command(template, name, tmp_path):
     file.write_text(yaml.safe_dump(raw))
     printed = invoke(["tenant", "create", "-f", str(file), "--dry-run"])
     assert printed.exit_code == 0, printed.output
-    said = keyed(list(yaml.safe_load_all(printed.stdout)))
+    said = keyed(quick_yaml.load_all(printed.stdout))
     rendered = keyed(of_tenants(template, raw))
     shared = {key for key in said if key[0] == "ClusterRole" or (key[2].startswith("fairlead-") and not key[1])}
     assert {key: each for key, each in rendered.items() if key not in shared} == {
@@ -139,7 +140,7 @@ def test_the_example_of_the_values_is_a_description():
     lines = (ROOT / "manifests" / "chart" / "values.yaml").read_text().splitlines()
     start = lines.index("#   - name: ml")
     commented = [line.removeprefix("#   ") for line in lines[start:] if line.startswith("#   ")]
-    (raw,) = yaml.safe_load("\n".join(commented))
+    (raw,) = quick_yaml.load("\n".join(commented))
     assert objects(Tenant.read(raw))
 
 
@@ -149,7 +150,7 @@ def kustomized(kubectl: str, folder: Path, body: dict[str, Any], *components: st
     (folder / "kustomization.yaml").write_text(yaml.safe_dump({**body, "components": list(components)}))
     built = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    return list(yaml.safe_load_all(built.stdout))
+    return quick_yaml.load_all(built.stdout)
 
 
 def parameters(**literals: str) -> dict[str, Any]:

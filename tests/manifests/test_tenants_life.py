@@ -26,6 +26,7 @@ TENANT: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_tenants_come_with_an_upgrade_and_keep_their_namespaces(helm, tmp_path):
     values, file = tmp_path / "values.yaml", tmp_path / "ml.yaml"

@@ -61,6 +61,7 @@ async def events_of_nodes(bench: Bench) -> list[str]:
     return [each["reason"] for each in found if each["involvedObject"]["kind"] == "Node"]
 
 
+@pytest.mark.slow
 async def test_mig_on_demand_is_exact_where_counters_are_kept_and_refused_where_not(cut: Bench, release: Minor):
     kept = Release.of(release).has("partitionable-devices")
     overlaps = Overlaps(cut)

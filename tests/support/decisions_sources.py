@@ -16,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from benchmarks.queues import reclaim, replay
 from fairlead.engine.plan.decide import decide
 from tests.support import decisions_claims as claims
 from tests.support import decisions_clusters as clusters
 from tests.support import decisions_traces as traces
+from tests.support import quick_yaml
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.scenario import Scenario
 
@@ -51,7 +50,7 @@ class Case:
 
 def _scenarios(_data: Data) -> Iterator[Case]:
     for path in sorted(TABLES.glob("*.yaml")):
-        for body in yaml.safe_load(path.read_text(encoding="utf-8")):
+        for body in quick_yaml.load(path.read_text(encoding="utf-8")):
             yield Case(f"scenarios/{path.stem}/{_slug(body['name'])}", partial(_scenario, body), quick=True)
 
 

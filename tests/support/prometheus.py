@@ -20,6 +20,8 @@ import aiohttp
 import pytest
 import yaml
 
+from tests.support import quick_yaml
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 RULES: Final = ROOT / "manifests" / "chart" / "files" / "rules.yaml"
 READY_TIMEOUT_S: Final = 20.0
@@ -36,7 +38,7 @@ def program(name: str) -> str:
 
 def groups() -> list[dict[str, Any]]:
     """The groups of rules, as written."""
-    written: list[dict[str, Any]] = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    written: list[dict[str, Any]] = quick_yaml.load(RULES.read_text(encoding="utf-8"))["groups"]
     return written
 
 

@@ -7,13 +7,11 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from fairlead.api import names
 from fairlead.cli.health.seen import Seen
 from fairlead.kube.device_usage import DeviceUsage
 from fairlead.kube.resources import Raw
-from tests.support import health
+from tests.support import health, quick_yaml
 from tests.support.health import NODES, NOW, Lists
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +92,7 @@ def _ready() -> Lists:
     for name in ("requests-equal-limits", "gpu-tolerations", "gpu-node-affinity", "production-isolation"):
         lists["tenancypolicies.fairlead.dev"] += [
             each
-            for each in yaml.safe_load_all((ROOT / "manifests" / "policies" / f"{name}.yaml").read_text())
+            for each in quick_yaml.load_all((ROOT / "manifests" / "policies" / f"{name}.yaml").read_text())
             if each["kind"] == "TenancyPolicy"
         ]
     lists["persistentvolumeclaims"].append(
@@ -112,7 +110,7 @@ def _ready() -> Lists:
         "metadata": {"name": "fairlead", "namespace": names.NAMESPACE},
         "spec": {"endpoints": [{"interval": "30s"}]},
     }
-    rules = yaml.safe_load((ROOT / "manifests/chart/files/rules.yaml").read_text())
+    rules = quick_yaml.load((ROOT / "manifests/chart/files/rules.yaml").read_text())
     lists[MONITORS] = [monitor]
     lists["podmonitors.monitoring.coreos.com"] = []
     lists[RULES] = [{"metadata": {"name": "fairlead", "namespace": names.NAMESPACE}, "spec": rules}]

@@ -158,6 +158,7 @@ async def test_nothing_is_sent_while_nothing_changes_but_a_sign_of_life(monkeypa
             assert following.heartbeats >= 4
 
 
+@pytest.mark.slow
 async def test_a_picture_of_the_ledger_is_sent_less_often_than_lists_and_misses_nothing(monkeypatch):
     monkeypatch.setattr(views, "LEDGER_EVERY_S", 3.0)
     async with served() as made:
@@ -209,6 +210,7 @@ async def test_a_cluster_that_goes_away_and_comes_back_is_said_on_open_pages():
             assert said.parts["notices"] == '<div id="notices" role="status"></div>'
 
 
+@pytest.mark.slow
 async def test_a_viewer_who_does_not_read_is_cut_off_and_the_others_are_served(monkeypatch):
     monkeypatch.setattr(live, "SLOW_S", 0.3)
     monkeypatch.setattr(Channel, "_lacking", lambda self, revision: list(self._page.inner))  # more than sockets hold

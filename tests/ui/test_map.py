@@ -206,6 +206,7 @@ def thousands():
     return racked(RACKS + 1, of=20, waiting=0)
 
 
+@pytest.mark.slow
 async def test_at_thousands_of_nodes_the_map_is_an_overview_by_rack_and_a_rack_opens(thousands):
     async with ui.pages(thousands) as reader:
         _, _, text = await reader.get("/map")
@@ -223,6 +224,7 @@ async def test_at_thousands_of_nodes_the_map_is_an_overview_by_rack_and_a_rack_o
         assert "No nodes stand together as none/none now" in gone.text
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("query", ["", "?by=gang", "?by=utilisation"])
 async def test_a_map_of_500_nodes_is_small(query):
     lists = racked(500, of=16, waiting=0)

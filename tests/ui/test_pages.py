@@ -102,6 +102,7 @@ def hostile(name):
     return made
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 async def test_names_are_text_whatever_they_hold(name):
     usual = every_page(await ui.facts(ui.a_cluster(5, waiting=2)))

@@ -100,6 +100,7 @@ async def test_by_node_each_node_has_its_part_and_nothing_waits():
     assert not any(group.of("waits") for group in chart.groups)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("by", ["queue", "node"])
 @pytest.mark.parametrize("window", ["1h", "7d"])
 async def test_a_thousand_gangs_are_a_page_that_can_be_read(by, window):

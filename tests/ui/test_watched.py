@@ -38,6 +38,7 @@ async def listed(apiserver: ui.Apiserver, time: VirtualTime) -> Facts:
     return await ui.source(apiserver, times).facts()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(6))
 async def test_after_any_changes_watches_say_what_lists_say(seed):
     draw = random.Random(seed)

@@ -123,6 +123,7 @@ def served(snapshot, computing=None):
     return ui.reader(FileSource(snapshot), computing=computing or Here(Where(snapshot=snapshot)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

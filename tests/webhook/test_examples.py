@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
@@ -16,7 +15,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.offline import RESOURCES
 from fairlead.webhook.review.facts import Facts
-from tests.support import compute_domains
+from tests.support import compute_domains, quick_yaml
 from tests.support.webhook import CLASSES, admitted, device_class, facts
 
 Json = dict[str, Any]
@@ -24,7 +23,7 @@ FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.yaml"))
 OBJECTS: list[tuple[str, Json]] = [
     (f"{path.parent.name}-{path.stem}-{document['kind']}-{document['metadata']['name']}", document)
     for path in FILES
-    for document in yaml.safe_load_all(path.read_text())
+    for document in quick_yaml.load_all(path.read_text())
     if document
 ]
 NO_PODS = {"TrainJob", "Namespace"}  # the runtime of the one has its templates

@@ -236,6 +236,7 @@ async def test_large_bodies_of_many_clients_do_not_fill_the_memory() -> None:
         kept[1].close()
 
 
+@pytest.mark.slow
 async def test_a_client_that_reads_no_answers_gets_no_more_of_them() -> None:
     """Requests without end, and not one answer read: the answers are not piled up."""
     limits = Limits(connections=20, body_bytes=256 * 1024, body_s=0.5)

@@ -144,6 +144,7 @@ def judged(object_: Json) -> Iterator[tuple[float, Any]]:
             yield spent.seconds, verdict
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", LARGE)
 def test_what_is_too_large_is_refused_with_field_number_and_maximum(case: str) -> None:
     field, made = LARGE[case]
@@ -161,6 +162,7 @@ def test_what_is_too_large_is_refused_with_field_number_and_maximum(case: str) -
     assert refused >= 2
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", sorted(LARGE.keys() - CEL_IS_BOUNDED_ELSEWHERE))
 def test_what_is_as_large_as_allowed_is_judged_in_time(case: str) -> None:
     field, made = LARGE[case]

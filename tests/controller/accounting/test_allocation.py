@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import ClientSession
 
 from fairlead.controller.accounting.opencost import COMMAND, Allocations
@@ -45,6 +46,7 @@ def filled(path: Path, count: int) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 async def test_it_answers_from_a_process_of_its_own(tmp_path):
     status, body = await ask(filled(tmp_path, 3), aggregate="claim")
     assert (status, sorted(body["data"][0])) == (200, ["train-0", "train-1", "train-2"])
@@ -55,6 +57,7 @@ async def test_a_ledger_that_is_not_there_is_said(tmp_path):
     assert (status, body["code"]) == (503, 503)
 
 
+@pytest.mark.slow
 async def test_too_many_intervals_are_refused_and_sums_of_fewer_lines_are_not(tmp_path, monkeypatch):
     place = filled(tmp_path, 20)
     with reading(place) as reader:
@@ -75,6 +78,7 @@ async def test_a_window_of_centuries_is_refused(tmp_path):
     assert (status, f"longer than {opencost.WINDOW_DAYS_MAX} days" in body["message"]) == (400, True)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_too_large_takes_too_long_or_dies_is_an_error_of_the_question(tmp_path):
     large = "from fairlead.controller.accounting import allocation_child as it; it.ANSWER_BYTES_MAX = 100; it.main()"
     status, body = await ask(filled(tmp_path, 3), command=(sys.executable, "-c", large))

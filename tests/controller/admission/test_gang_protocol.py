@@ -21,6 +21,7 @@ def named() -> bool:
     return True
 
 
+@pytest.mark.core
 @BOTH
 async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
     await bench.template("one")
@@ -43,6 +44,7 @@ async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
         assert bench.status("solo")["nodes"] == [pod.spec.node_name]
 
 
+@pytest.mark.core
 @BOTH
 async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
     await bench.template("two", 2)
@@ -110,6 +112,7 @@ async def test_a_missing_template_is_named_and_a_legacy_one_is_made(bench: Bench
         await bench.until(lambda: bench.running(["lost"]), "the template has come")
 
 
+@pytest.mark.core
 async def test_a_named_claim_is_shared_by_the_pods_that_use_it(bench: Bench):
     await bench.claim("shared", 4)
     async with bench.controller():
@@ -183,6 +186,7 @@ async def test_a_gang_object_lives_as_long_as_its_pods(bench: Bench):
         await bench.until(lambda: bench.gangs.all() == [], "the Gang objects are gone")
 
 
+@pytest.mark.core
 async def test_members_above_the_size_join_one_by_one_and_a_lost_member_is_replaced(bench: Bench):
     await bench.template("two", 2)
     async with bench.controller():
@@ -223,6 +227,7 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
         await bench.until(lambda: bench.running(again), "made again, it runs")
 
 
+@pytest.mark.core
 async def test_an_orphaned_allocation_is_cleared(bench: Bench, monkeypatch):
     monkeypatch.setattr(reconcile, "SWEEP_S", 0.3)
     await bench.claim("leak")

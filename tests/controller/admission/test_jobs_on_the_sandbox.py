@@ -6,6 +6,8 @@ The Job controller is that of the sandbox, with a back-off of 0.2 s instead of 1
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from fairlead.api import names
 from fairlead.kube import core, resources
 from fairlead.kube.client import Client
@@ -121,6 +123,7 @@ async def test_a_gang_that_is_evicted_after_some_indexes_completed_runs_the_othe
         bench.check()
 
 
+@pytest.mark.core
 async def test_the_place_of_a_failed_pod_is_held_until_its_replacement_is_there(bench: Bench):
     """A waiting gang that fits nowhere else does not get it; the one that replaces it is bound there."""
     await bench.template("eight", 8)

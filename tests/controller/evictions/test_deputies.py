@@ -59,6 +59,7 @@ async def held(bench: Bench) -> bool:
     return bool(found["spec"].get("hold", {}).get("protected")) and "deletionTimestamp" not in found["metadata"]
 
 
+@pytest.mark.core
 async def test_no_controller_does_for_a_tenant_what_she_may_not(bench: Bench) -> None:
     await tenant(bench)
     async with bench.controller(), Client.connect(bench.cluster.kubeconfig("mallory")) as mallory:

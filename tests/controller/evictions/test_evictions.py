@@ -94,6 +94,7 @@ async def fill(bench: Bench, **more) -> list[str]:
     return pods
 
 
+@pytest.mark.core
 async def test_a_gang_is_evicted_whole_for_another_and_queues_again_with_its_age(bench: Bench, plot: Plot):
     plot.victims = {"new": ["old"]}
     async with bench.controller():
@@ -148,6 +149,7 @@ async def test_pods_carry_the_time_of_their_eviction_and_run_until_then(bench: B
         assert timestamps.parse(bench.status("new")["admittedTime"]) >= at
 
 
+@pytest.mark.core
 async def test_an_eviction_is_cancelled_when_its_beneficiary_no_longer_waits(bench: Bench, plot: Plot):
     plot.victims, plot.grace_s = {"new": ["old"]}, 600.0
     async with bench.controller():

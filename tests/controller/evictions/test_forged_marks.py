@@ -39,6 +39,7 @@ async def forge(bench: Bench, name: str, at: str = FAR, **mark: Any) -> None:
         await tenant.patch(raw(PODS), name, body, namespace=NAMESPACE)
 
 
+@pytest.mark.core
 async def test_a_forged_place_holds_no_device(bench: Bench) -> None:
     await teams(bench)
     await tenants(bench)

@@ -7,6 +7,8 @@ import dataclasses
 from functools import partial
 from typing import Any
 
+import pytest
+
 from fairlead.controller.gangs.admission import holds
 from fairlead.controller.gangs.evictions import eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, EvictionMark, Wait
@@ -62,6 +64,7 @@ def test_an_eviction_by_a_hold_is_cancelled_where_it_was_resumed() -> None:
     assert isinstance(step(on_hold=False), Cancel)
 
 
+@pytest.mark.core
 async def test_a_gang_on_hold_waits_over_a_kill_and_starts_when_it_is_resumed(bench: Bench) -> None:
     await bench.template("one", 1)
     await bench.client.create(GANGS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"size": 1}})

@@ -6,6 +6,8 @@ The Job controller is that of the sandbox, with a back-off of 0.2 s instead of 1
 import json
 from typing import Any
 
+import pytest
+
 from fairlead.api import names
 from fairlead.kube import core, resources, timestamps
 from fairlead.kube.resources import PRIORITY_CLASSES
@@ -61,6 +63,7 @@ def marked(bench: Bench) -> list[core.Pod]:
     ]
 
 
+@pytest.mark.core
 async def test_one_of_two_jobs_moves_once_its_work_is_saved_so_that_a_whole_node_is_free(bench: Bench):
     """Not for a gang that is gone meanwhile; and long before its grace is over."""
     async with bench.controller():

@@ -158,6 +158,7 @@ async def test_a_process_whose_memory_cannot_be_read_is_bounded_by_time():
     assert (late.failure, late.text) == (Failure.LATE, "its process took longer than 0.3 s")
 
 
+@pytest.mark.slow
 async def test_what_a_process_took_of_cpu_time_is_told_also_where_it_was_ended():
     def computes(seconds: float) -> int:
         ends = time.process_time() + seconds

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fairlead.sandbox.cluster import NodeTimes
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from tests.controller.conftest import benches
@@ -10,6 +12,7 @@ SIZE = 12
 NEVER = NodeTimes(sync_s=1000.0)
 
 
+@pytest.mark.slow
 async def test_two_gangs_of_twelve_run_though_the_claim_controller_writes_late(tmp_path: Path) -> None:
     """It makes 20 writes a second, and watch caches lag. Some pods are bound with the name of a claim that is deleted next.
 

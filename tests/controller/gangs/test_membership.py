@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.controller.book.shown import SchedulingState
@@ -16,6 +15,7 @@ from fairlead.controller.gangs.admission import requests
 from fairlead.controller.report.gang_phase import summarize
 from fairlead.kube import batch, timestamps
 from tests.controller.gang_views import NOW, Objects, asked, claim, pod, problem_of, template, view
+from tests.support import quick_yaml
 from tests.support.engine.objects import gpu
 from tests.support.engine.world import World
 
@@ -95,7 +95,7 @@ SIX_BY_TWO = {"parallelism": 2, "completions": 6, **INDEXED}
 EIGHT = {"parallelism": 8, "completions": 8, **INDEXED}
 ELASTIC = {"parallelism": 8, "completions": 8}
 
-TABLES = yaml.safe_load((Path(__file__).parent / "membership.yaml").read_text(encoding="utf-8"))
+TABLES = quick_yaml.load((Path(__file__).parent / "membership.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("row", TABLES["jobs"].values(), ids=TABLES["jobs"])

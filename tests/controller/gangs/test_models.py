@@ -99,6 +99,7 @@ def explained(bench: Bench, gang: str) -> tuple[str, ...]:
     return next((part.lines for part in parts if part.title == "Models"), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["queue", "policy"])
 async def test_one_that_no_model_holds_says_so_until_models_may_mix(products: Bench, by: str):
     async with products.controller():

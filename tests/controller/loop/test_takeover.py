@@ -188,6 +188,7 @@ async def test_a_cache_that_lags_behind_the_last_leader_is_made_current_before_t
     assert len(bench.allocated()) == 2
 
 
+@pytest.mark.core
 async def test_an_allocation_of_the_last_leader_that_arrives_late_is_refused(bench: Bench):
     """The new leader gives the devices to a gang of higher priority: it need not write the other's claims for that."""
     await bench.template("eight", 8)
@@ -242,6 +243,7 @@ async def test_a_second_term_of_a_replica_knows_nothing_of_what_the_first_assume
                 await bench.until(lambda: bench.watchdog.held == 0, "its devices are free")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("named", [True])
 async def test_a_pod_that_was_released_before_the_lease_was_lost_keeps_its_claim(bench: Bench):
     """The first term had put off looking at it until it is bound; the second must not take it for a gated one."""

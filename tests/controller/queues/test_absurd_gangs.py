@@ -10,6 +10,8 @@ import contextlib
 import json
 from typing import Any
 
+import pytest
+
 from fairlead.api import names
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client, Patch
@@ -76,6 +78,7 @@ async def absurd(tenant: Client, name: str, owner: str) -> None:
             await tenant.patch(raw(GANGS), name, {"spec": {"hold": None}}, namespace=NAMESPACE)
 
 
+@pytest.mark.core
 async def test_absurd_gangs_lock_nothing_pass_no_hold_and_jump_no_queue(bench: Bench) -> None:
     await teams(bench)
     await bind_tenants(bench.client)

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
@@ -25,13 +24,14 @@ from fairlead.kube import resource
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.device_models import device_models
 from fairlead.webhook.review.verdict import Verdict
+from tests.support import quick_yaml
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
 HERE = "NVIDIA H100 80GB HBM3"
-FAULTS: list[Json] = yaml.safe_load((Path(__file__).parent / "queue_faults.yaml").read_text(encoding="utf-8"))
+FAULTS: list[Json] = quick_yaml.load((Path(__file__).parent / "queue_faults.yaml").read_text(encoding="utf-8"))
 CASES = pytest.mark.parametrize("fault", FAULTS, ids=[each["what"] for each in FAULTS])
 
 

@@ -50,6 +50,7 @@ async def queues(bench: Bench):
         yield informer
 
 
+@pytest.mark.core
 async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(bench: Bench, queues):
     await flavor(bench)
     await queue(bench, "small", limit=4, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}})
@@ -75,6 +76,7 @@ async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(b
         await bench.until(lambda: told(0, 2, 6), f"the queue's status: {status(queues, 'small')}")
 
 
+@pytest.mark.core
 async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
     port = free_port()
     await bench.template("one")

@@ -99,6 +99,7 @@ async def test_no_loop_of_the_controller_is_ended_by_one_gang(
     assert len(caplog.records) < 1_000, "not a line for each second"
 
 
+@pytest.mark.core
 async def test_a_gang_that_cannot_be_written_or_reconciled_keeps_no_other_from_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,6 +60,7 @@ def afresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(managed, "_excludes", TextMemo[bool](1_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gang", [{}, {names.GANG: "huge", names.GANG_SIZE: str(COUNT)}], ids=["gangs of one", "one gang"]
 )

@@ -186,6 +186,7 @@ def _few_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "TOMBSTONES_MAX", 2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(20))
 async def test_what_an_apiserver_can_bring_about_ends_in_the_right_copy(seed: int) -> None:
     random = Random(seed)

@@ -59,6 +59,7 @@ OPTIONAL = {
 
 
 class TestUnsupported:
+    @pytest.mark.one_in(2)
     @pytest.mark.parametrize("code", [UNSUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN])
     @pytest.mark.parametrize("call", OPTIONAL)
     def test_a_query_that_fails_leaves_its_attribute_out_and_keeps_the_gpus(

@@ -94,6 +94,7 @@ class TestCommands:
         assert len(lines) == 1 + 16
         assert "gpu-7-mig-3g40gb-9-0" in lines[14]
 
+    @pytest.mark.slow
     def test_record_takes_the_file_as_its_argument(self, tmp_path: Path) -> None:
         file = tmp_path / "node.yaml"
 

@@ -89,6 +89,7 @@ class TestProtocol:
             answer = await kubelet.unprepare(wanted, claim("unknown", "gpu-1"))
         assert [entry.error for entry in answer.values()] == ["", ""]
 
+    @pytest.mark.slow
     async def test_sixty_four_claims_in_one_call(self, cluster: DriverCluster) -> None:
         wanted = [await cluster.allocate({"device": "gpu-0", "shareID": share_id(n)}, name=f"c{n}") for n in range(64)]
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:

@@ -247,6 +247,7 @@ def kills() -> list[Any]:
 
 @pytest.mark.parametrize(("make", "change", "step"), kills())
 class TestKilled:
+    @pytest.mark.one_in(6)
     def test_the_next_process_ends_as_if_it_had_not_been(
         self, make: Callable[[Path], Case], change: tuple[Cut, Cut], step: str, tmp_path: Path
     ) -> None:
@@ -255,6 +256,7 @@ class TestKilled:
         assert case.now == change[1]
         assert case.at_rest
 
+    @pytest.mark.one_in(6)
     def test_the_next_process_can_bring_the_gpu_back_or_cut_it_otherwise(
         self, make: Callable[[Path], Case], change: tuple[Cut, Cut], step: str, tmp_path: Path
     ) -> None:

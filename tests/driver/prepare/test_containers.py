@@ -250,6 +250,7 @@ class TestContainment:
 
 
 class TestWholeDriver:
+    @pytest.mark.slow
     async def test_a_nested_shm_and_a_file_that_stays_are_reported_and_hold_up_no_claim(
         self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -83,6 +83,7 @@ def crash(node: Node, devices: tuple[str, ...], verb: str, step: str) -> None:
             driver.unprepare("u1")
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("devices", "verb", "step"), CASES)
 def test_a_retry_after_the_restart_ends_right(tmp_path: Path, devices: tuple[str, ...], verb: str, step: str) -> None:
     node = new_node(tmp_path)
@@ -97,6 +98,7 @@ def test_a_retry_after_the_restart_ends_right(tmp_path: Path, devices: tuple[str
     assert driver.records() == ()
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize(("devices", "verb", "step"), CASES)
 def test_without_a_retry_a_second_claim_gets_the_devices_of_a_first_that_was_not_answered(
     tmp_path: Path, devices: tuple[str, ...], verb: str, step: str
@@ -116,6 +118,7 @@ def test_without_a_retry_a_second_claim_gets_the_devices_of_a_first_that_was_not
     assert not node.leftovers()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize(("devices", "verb", "step"), CASES[::3])
 def test_a_second_crash_while_recovering_changes_nothing(
     tmp_path: Path, devices: tuple[str, ...], verb: str, step: str

@@ -28,6 +28,7 @@ class TestDaemons:
             daemons.start("u1", ["GPU-0"], Limits())
         assert daemons.uids() == []
 
+    @pytest.mark.slow
     def test_one_that_does_not_quit_is_killed(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program, clock=Steps())
         daemons.start("u1", ["GPU-0"], Limits())
@@ -39,6 +40,7 @@ class TestDaemons:
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or launch.stat(pid)[0] == "Z"  # gone, or waiting for the first process to reap it
 
+    @pytest.mark.slow
     def test_servers_that_outlive_it_in_groups_of_their_own_are_killed(
         self, tmp_path: Path, hgx: SimulatedBackend
     ) -> None:

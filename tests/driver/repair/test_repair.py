@@ -131,6 +131,7 @@ STEPS = (
 )
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_repair_goes_on_after_a_kill_and_the_gpu_is_tainted_until_it_is_verified(
     cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch, step: str

@@ -242,6 +242,7 @@ def test_beyond_the_budget_what_is_submitted_meanwhile_joins_the_line_by_priorit
     assert starts(10.0) == {}
 
 
+@pytest.mark.slow
 def test_what_comes_later_and_goes_first_delays_a_forecast():
     """Each hour of the past two gangs of higher priority came, which run for two hours."""
     past = [whole_nodes(f"high-{number}", priority=9, created=NOW - 1800.0 * number) for number in range(1, 100)]

@@ -36,6 +36,7 @@ def sets(count: int) -> list[Json]:
     return [{"name": f"s{number}", "counters": {"memory": {"value": "1"}}} for number in range(count)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "counters"), [(DEVICES_MAX + 1, 0), (10_000, 0), (1, DEVICES_MAX)], ids=["one", "all", "counters"]
 )

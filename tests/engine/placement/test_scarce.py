@@ -260,6 +260,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("seed", range(8))
 def test_counts_are_those_of_a_count_of_all_nodes_and_plans_those_of_a_fresh_cache(seed: int):
     """Through pods that come and go, nodes that are cordoned, go and come, and mixes that change."""

@@ -30,6 +30,7 @@ def admitted(plan: Plan) -> set[str]:
     return {each.name for each in plan.admissions}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 8, 230])
 @pytest.mark.parametrize("spec", [too_many, uncolourable])
 def test_another_namespaces_gang_is_admitted_in_a_decision_of_bounded_work(spec: Callable[[], Json], count: int):
@@ -89,6 +90,7 @@ def test_a_decision_on_a_fresh_cache_is_the_same(spec: Callable[[], Json]):
     assert again[0] == again[1] == again[2] == decided(two_nodes(), 0.0)
 
 
+@pytest.mark.slow
 def test_counting_refuses_nothing_that_a_search_finds(monkeypatch: pytest.MonkeyPatch):
     """Random claims of every feature, counted after the first step; and never counted."""
     monkeypatch.setattr(allocate, "COUNTED_SOON", 1)

@@ -30,6 +30,7 @@ def looping(number: int) -> Json:
     return claim_spec(*(device_request(cel=text, name=f"r{each}") for each in range(4)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [NINE, too_many(), uncolourable()])
 def test_ten_thousand_unlike_gangs_delay_another_namespaces_gang_by_a_bounded_decision(spec: Json):
     snapshot = two_nodes().snapshot(*unlike_pods(10_000, spec), BLUE)

@@ -218,6 +218,7 @@ def test_without_such_flavors_no_pod_is_looked_at():
 REQUESTS = ("cpu", "memory", "pods")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(25))
 def test_no_queue_holds_more_than_a_limit_of_any_measure(seed: int):
     """Whatever comes and goes; and what queues hold is what their pods request, counted one by one."""

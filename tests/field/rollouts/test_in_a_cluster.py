@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fairlead.kube.client import Patch
 from fairlead.kube.resources import DEPLOYMENTS, GANGS, PODS, Raw, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
@@ -48,6 +50,7 @@ async def roll(made: Cluster) -> None:
     await made.admin.patch(raw(DEPLOYMENTS), "llm", body, namespace="default", kind=Patch.MERGE)
 
 
+@pytest.mark.slow
 async def test_a_rollout_that_waits_for_its_own_pod_is_told_so_and_goes_on_when_that_is_taken_away_first():
     async with cluster(NodeSpec("h1", "hgx-h100"), NodeSpec("h2", "hgx-h100")) as made, made.client() as client:
         view = View(client)

@@ -114,6 +114,7 @@ def parts(made: ClusterMade) -> None:
 SCENARIOS = (waiting_ones, queues_on_hold, limits, evicting, leaving, nodes_away, members, deadlines, parts)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: each.__name__)
 def test_all_views_say_the_same(scenario: Callable[[ClusterMade], None], tmp_path: Path) -> None:
     made = ClusterMade(NOW)

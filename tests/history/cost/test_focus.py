@@ -21,6 +21,7 @@ from fairlead.history.cost.window import CostError, Known, Window
 from fairlead.history.prices import rounded
 from fairlead.kube.timestamps import DAY_US
 from tests.support.costs import BOOK, DAY, TRAIN, WHOLE, accounted, at, lives, pod, pod_lives, price_of
+from tests.support.engine.examples import examples
 from tests.support.ledger_in_memory import Ledger, allocation, day, interval
 
 MANDATORY = {
@@ -135,7 +136,7 @@ def test_idle_that_is_shared_is_refused() -> None:
         written(idle="shared")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(lives(), pod_lives(), st.sampled_from(["allocated", "utilised"]), st.sampled_from(["holder", "queue"]))
 def test_a_file_sums_to_the_bill_exactly_and_its_sub_accounts_to_their_queues(life, pods, basis, idle) -> None:
     asked, known = Asked(basis=basis, idle=idle), Known(WHOLE)

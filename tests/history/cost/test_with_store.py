@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def distinct(life: list[Interval]) -> list[Interval]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(lives().map(distinct), st.lists(ASKED, min_size=1, max_size=4))
 def test_a_bill_from_the_store_is_the_naive_one(life: list[Interval], questions: list[Asked]) -> None:

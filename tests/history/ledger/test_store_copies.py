@@ -57,6 +57,7 @@ def test_retention_removes_what_ended_before_with_everything_that_only_it_referr
         assert len(list(reader.held(0, 2**62))) == 21
 
 
+@pytest.mark.slow
 def test_retention_beside_the_leader_leaves_it_its_term_and_makes_it_look_again(where: str) -> None:
     with writing(where) as writer, reading(where) as reader:
         three_weeks(writer)
@@ -81,6 +82,7 @@ def everything(where: str) -> list[object]:
         ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_backup_is_a_whole_ledger_and_is_made_while_the_writer_writes(where: str, tmp_path: Path) -> None:
     target = str(tmp_path / "backups" / "monday.sqlite")
     with writing(where) as writer:

@@ -207,6 +207,7 @@ def limit(writer: Writer, pages: int) -> None:
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_server_that_crashes_takes_nothing_of_a_commit_and_is_found_again(postgres: Server) -> None:
     where = postgres.new_database()
     with closing(open_writer(where, writer="a leader")) as writer:
@@ -235,6 +236,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_of_a_commit_leaves_all_of_it_or_nothing(where: str) -> None:
     open_writer(where, writer="before").close()
     inside = 0

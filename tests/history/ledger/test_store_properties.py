@@ -14,6 +14,7 @@ from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.history.ledger.store.schema import LEDGER, METADATA
 from fairlead.history.ledger.store.writer import Writer, open_writer
 from fairlead.kube.timestamps import DAY_US
+from tests.support.engine.examples import examples
 from tests.support.ledger import MONDAY_US, allocation, interval
 
 SPAN_US = 5 * DAY_US
@@ -111,7 +112,7 @@ def summed(reader: Reader, since_us: int, until_us: int, *by: str) -> Counter[tu
     return +found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(intervals=timelines(), window=WINDOWS)
 def test_sums_are_the_integral_over_the_intervals(store: Store, intervals: list[Interval], window: list[int]) -> None:
     writer, reader = store
@@ -123,7 +124,8 @@ def test_sums_are_the_integral_over_the_intervals(store: Store, intervals: list[
     assert summed(reader, since_us, until_us, "day") == want
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@settings(max_examples=examples(40))
 @given(intervals=timelines(), window=WINDOWS)
 def test_claims_and_days_have_the_same_time_as_sums(store: Store, intervals: list[Interval], window: list[int]) -> None:
     writer, reader = store

@@ -60,6 +60,7 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 def test_the_same_sources_give_the_same_wheel_also_by_way_of_the_sdist(tmp_path):
     copy = checkout(tmp_path / "copy")
     wheel = build(copy, tmp_path / "a", "wheel")

@@ -18,6 +18,7 @@ async def held(view: View) -> list[str]:
     return [claim["metadata"]["name"] for claim in await view.claims() if allocation_of(claim)]
 
 
+@pytest.mark.slow
 async def test_an_unknown_class_is_named_where_the_user_looks(shared: Fairlead) -> None:
     made, view = shared
     wanted = template("odd")
@@ -36,6 +37,7 @@ async def test_an_unknown_class_is_named_where_the_user_looks(shared: Fairlead) 
     await view.gone(GANGS, "p")
 
 
+@pytest.mark.slow
 async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(shared: Fairlead) -> None:
     made, view = shared
     await made.apply(
@@ -59,6 +61,7 @@ async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(shared: 
     assert await view.claims() == []
 
 
+@pytest.mark.slow
 async def test_a_claim_deleted_while_its_gang_waits_is_made_again_and_the_gang_runs(shared: Fairlead) -> None:
     made, view = shared
     h100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'

@@ -7,6 +7,8 @@ its configurations, is tested with it.
 
 import asyncio
 
+import pytest
+
 from fairlead.api import names
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube.client import Client
@@ -108,6 +110,7 @@ async def _fail_a_gpu(made: Cluster, view: View) -> None:
     await until(tainted, what="the GPU is tainted")
 
 
+@pytest.mark.slow
 async def test_no_write_loses_a_field_that_it_does_not_know() -> None:
     with planted() as found:
         async with cluster(*NODES) as made, made.client() as client:

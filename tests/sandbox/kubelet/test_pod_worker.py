@@ -6,6 +6,8 @@ import copy
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import pytest
+
 from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.dra import PrepareError
 from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
@@ -115,6 +117,7 @@ async def test_a_failed_prepare_waits_for_a_change_of_more_than_the_status() -> 
         assert node.did.count("prepare") == 2
 
 
+@pytest.mark.slow
 async def test_claims_are_unprepared_once_the_containers_have_stopped_and_then_the_pod_is_removed() -> None:
     node = Node()
     worker = PodWorker(kubelet=node.access(), pod=pod(DEAF))

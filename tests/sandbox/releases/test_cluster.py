@@ -11,14 +11,14 @@ from fairlead.sandbox.cluster import NodeSpec
 from fairlead.sandbox.objects import node_name_of
 from fairlead.sandbox.release import as_release, chosen
 from fairlead.sandbox.scheduler import pools
-from tests.support.engine.examples import every
 from tests.support.kubernetes import EVERY
 from tests.support.sandbox import View, cluster, pod, template, until
 
 NODE = {"metadata": {"name": "n1", "labels": {}}, "spec": {}, "status": {}}
 
 
-@pytest.mark.parametrize("release", every(2, EVERY))
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("release", EVERY)
 async def test_what_the_stock_scheduler_writes_for_a_pod_with_a_claim(release: Minor) -> None:
     """1.34 and 1.35 set no time; 1.34 nominates no node before it binds. As seen on 1.34.9, 1.35.6 and 1.36.3."""
     writes: list[str] = []

@@ -11,7 +11,7 @@ from tests.support import ui
 
 from .test_live import shown
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 def waits(message: str, *, blockers: list[str]) -> Raw:

@@ -10,7 +10,7 @@ from tests.support.browser import tab
 
 from .test_live import shown
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])

@@ -5,7 +5,7 @@ import pytest
 from tests.support import ui
 from tests.support.browser import PHONE, tab
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 PLANTED = """kind => {
   const add = (tag, attributes) => document.querySelector('main').append(Object.assign(document.createElement(tag), attributes));

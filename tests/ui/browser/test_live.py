@@ -13,7 +13,7 @@ from tests.support import ui
 from tests.support.browser import tab
 from tests.support.kube import VirtualTime
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 
 class Shown:

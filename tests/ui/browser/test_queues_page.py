@@ -7,7 +7,7 @@ from tests.support import ui
 from tests.support.browser import WIDTHS, tab
 from tests.support.ui_ledger import ledger
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 BARS = "() => [...document.querySelectorAll('svg.bar')].map(each => { const box = each.getBoundingClientRect(); return [box.left, box.right]; })"
 
 

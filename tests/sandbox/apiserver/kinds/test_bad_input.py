@@ -9,12 +9,12 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support import quick_yaml
 from tests.support.apiserver.served import Served
 
 BODIES = Path(__file__).with_name("bodies.yaml")
-SEEDS: list[tuple[str, dict[str, Any]]] = [(path, body) for path, body in yaml.safe_load(BODIES.read_text())]
+SEEDS: list[tuple[str, dict[str, Any]]] = [(path, body) for path, body in quick_yaml.load(BODIES.read_text())]
 WRONG: list[Any] = [
     None,
     "",
