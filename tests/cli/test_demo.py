@@ -235,3 +235,19 @@ async def test_where_a_wave_does_not_finish_the_next_one_is_not_applied(tmp_path
     assert any(
         text.startswith("02-indexed-job: not finished after 180s, so that later examples were not") for text in failures
     )
+
+
+def test_a_gang_is_placed_once_though_its_pods_go_one_by_one_when_it_is_evicted() -> None:
+    history, shown = History(), set[Any]()
+
+    def pod(number: int, *, evicted: bool = False, phase: str = "Running") -> None:
+        notes = {"fairlead.dev/gang": "a"} | ({"fairlead.dev/evict-at": "2026-11-28T14:14:25Z"} if evicted else {})
+        meta = {"namespace": "vision", "name": f"a-{number}", "uid": f"u{number}", "annotations": notes}
+        history.pod({"metadata": meta, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}, now_s=2.0)
+
+    pod(0)
+    pod(1)
+    assert list(view.lines(history, shown, start_s=0.0, width=160)) == ["  2.0s vision/a placed whole, 2 pods on n1"]
+    pod(0, evicted=True, phase="Failed")
+    pod(1, evicted=True)
+    assert list(view.lines(history, shown, start_s=0.0, width=160)) == []

@@ -86,11 +86,13 @@ def lines(history: History, shown: set[str], *, start_s: float, width: int) -> I
         name = f"{gang.key.namespace}/{gang.key.name}"
         facts: list[tuple[str, float | None]] = [(brief(_waits(gang, reason), room), None) for reason in gang.reasons]
         facts += [(brief(f"{name} is {message}", room), None) for message in gang.evictions]
-        if gang.wait_s is not None:
+        placed = f"{name} placed whole"
+        if gang.wait_s is not None and placed not in shown:  # pods that are evicted later go one by one
+            shown.add(placed)
             bound = max(pod.bound_s for pod in gang.lasting if pod.bound_s is not None)
             facts.append(
                 (
-                    f"{name} placed whole, {len(gang.lasting)} pod{'s' * (len(gang.lasting) > 1)} on {', '.join(_nodes(gang))}",
+                    f"{placed}, {len(gang.lasting)} pod{'s' * (len(gang.lasting) > 1)} on {', '.join(_nodes(gang))}",
                     bound,
                 )
             )
