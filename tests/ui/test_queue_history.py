@@ -5,7 +5,7 @@ import json
 import pytest
 
 from fairlead.ui.model.facts import Past
-from fairlead.ui.model.queues import POINTS, as_json, queue_history
+from fairlead.ui.model.queue_history import POINTS, as_json, queue_history
 from fairlead.ui.model.scope import Scope, restrict
 from fairlead.ui.reading.ledger import Ledger
 from fairlead.ui.serve import pages

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fairlead.ui.model.facts import Past
-from fairlead.ui.model.queues import SPARK_POINTS, day_of_use, tree
+from fairlead.ui.model.queue_history import SPARK_POINTS, day_of_use
+from fairlead.ui.model.queues import tree
 from fairlead.ui.model.scope import Scope, restrict
 from fairlead.ui.pages.pictures import ROOM, SPARK_HEIGHT, WIDTH, bars, sparks
 from fairlead.ui.serve import pages

@@ -11,7 +11,8 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.durations import DURATION_MAX_S
-from fairlead.cli.imports.draft import DEVICES_MAX, Draft
+from fairlead.cli.imports.draft import Draft
+from fairlead.cli.imports.kinds import DEVICES_MAX
 from fairlead.cli.imports.model import Document, Fault, Source, plain, shown
 from fairlead.kube import quantity
 

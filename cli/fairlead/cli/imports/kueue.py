@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Kind, Quota, kind_of, narrow_of
+from fairlead.cli.imports.draft import NOTHING, Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.kinds import Kind, kind_of, narrow_of
 from fairlead.cli.imports.kueue_tree import NodeFlavor, Reading, give_namespaces, settle_quotas
 from fairlead.cli.imports.model import Document, Imported, plain, shown
 

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.queue import FLAVORS_MAX
-from fairlead.cli.imports.draft import NAMESPACE_LABEL, NOTHING, Draft, DraftQueue, Kind, Quota
+from fairlead.cli.imports.draft import NAMESPACE_LABEL, NOTHING, Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Found, note_unread
+from fairlead.cli.imports.kinds import Kind
 from fairlead.cli.imports.model import Source, plain, shown
 
 

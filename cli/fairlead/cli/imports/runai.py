@@ -17,8 +17,9 @@ from collections.abc import Hashable, Iterable, Mapping
 from fractions import Fraction
 
 from fairlead.api.durations import duration_s
-from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Kind, Quota
+from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.kinds import Kind
 from fairlead.cli.imports.model import Document, Imported, Source, plain, shown
 
 GROUP = "scheduling.run.ai"

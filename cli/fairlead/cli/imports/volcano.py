@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
-from fairlead.cli.imports.draft import Draft, DraftQueue, Kind, Quota, kind_of
+from fairlead.cli.imports.draft import Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Api, Fields, Found, note_present, note_unread, objects
+from fairlead.cli.imports.kinds import Kind, kind_of
 from fairlead.cli.imports.model import Document, Imported, shown
 
 GROUP = "scheduling.volcano.sh"

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from fairlead.api.object_names import is_dns_label
-from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Kind, Quota, kind_of
+from fairlead.cli.imports.draft import NAMESPACE_LABEL, Draft, DraftQueue, Quota
 from fairlead.cli.imports.fields import Api, Fields, note_unread, objects
+from fairlead.cli.imports.kinds import Kind, kind_of
 from fairlead.cli.imports.model import Document, Imported, RefusedError, Source, documents, plain, shown
 
 CONFIG_MAP = "yunikorn-configs"

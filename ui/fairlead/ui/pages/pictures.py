@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 from fairlead.kube.quantity import amount
-from fairlead.ui.model.queues import POINTS, Line, QueueHistory, Series, Share
+from fairlead.ui.model.queue_history import POINTS, QueueHistory, Series
+from fairlead.ui.model.queues import Line, Share
 
 WIDTH = 100.0
 ROOM = 1.1  # so that the longest bar does not end at the edge

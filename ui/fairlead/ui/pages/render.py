@@ -37,7 +37,7 @@ from fairlead.ui.model.gangs import PHASES, age, evicts
 from fairlead.ui.model.node_groups import BYS as BYS_OF_MAP
 from fairlead.ui.model.node_groups import DENSE, RACKS, MapChoice, NodeGroup, gangs_on, node_groups
 from fairlead.ui.model.overview import OF_KIND_MAX, Overview
-from fairlead.ui.model.queues import SPARK_POINTS, QueueHistory
+from fairlead.ui.model.queue_history import SPARK_POINTS, QueueHistory
 from fairlead.ui.model.queues import Line as QueueLine
 from fairlead.ui.model.scope import Scope
 from fairlead.ui.model.search import Found, Kind
@@ -389,7 +389,7 @@ def _missing(facts: Facts, *kinds: str) -> list[str]:
 def queues(
     facts: Facts, lines: Sequence[QueueLine], used: Mapping[tuple[str, str], Sequence[float]] = MappingProxyType({})
 ) -> str:
-    """`used`: of a day, by queue and flavor, as of `queues.day_of_use`."""
+    """`used`: of a day, by queue and flavor, as of `queue_history.day_of_use`."""
     return _page(
         "queues.html",
         facts,

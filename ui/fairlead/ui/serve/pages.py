@@ -15,7 +15,7 @@ from fairlead.history.cost.bill import Bill
 from fairlead.history.ledger.entries import Decision, Stretch
 from fairlead.kube.resources import Raw
 from fairlead.ui.model import cluster as clusters
-from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queues, time_chart
+from fairlead.ui.model import costs, gang, gang_devices, gang_list, plain_pods, queue_history, queues, time_chart
 from fairlead.ui.model import overview as overviews
 from fairlead.ui.model import search as searches
 from fairlead.ui.model.day import Day
@@ -90,7 +90,7 @@ def queue_tree(facts: Facts, query: Mapping[str, str], *, json: bool, past: Past
     lines = queues.tree(facts.queues)
     if json:
         return Shown(200, as_json([asdict(each) for each in lines]))
-    return Shown(200, render.queues(facts, lines, queues.day_of_use(facts.queues, past or Past())))
+    return Shown(200, render.queues(facts, lines, queue_history.day_of_use(facts.queues, past or Past())))
 
 
 def one_queue(
@@ -105,7 +105,7 @@ def one_queue(
     explanation = queue_explanation(raw, own, pods, now=facts.at, unseen=facts.refused.get("gangs", ""))
     if json:
         return Shown(200, as_json(asdict(explanation)))
-    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
     known = (kept or Kept.new()).lines.of(facts).made_of
     return Shown(200, render.queue(facts, explanation, found, window, known))
 
@@ -115,8 +115,8 @@ def history_of_queue(facts: Facts, everything: Facts, past: Past, name: str, win
     raw = _queue(facts, name)
     if raw is None:
         return _no_queue(facts, name, json=True)
-    found = queues.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
-    return Shown(200, as_json(queues.as_json(found)))
+    found = queue_history.queue_history(everything, past, raw, lasts_s=time_chart.WINDOWS[window])
+    return Shown(200, as_json(queue_history.as_json(found)))
 
 
 def _queue(facts: Facts, name: str) -> Raw | None:

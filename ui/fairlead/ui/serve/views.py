@@ -15,7 +15,7 @@ from aiohttp import web
 from fairlead.history.cost import written
 from fairlead.history.cost.window import CostError
 from fairlead.history.ledger.entries import Decision, Stretch
-from fairlead.ui.model import costs, queues
+from fairlead.ui.model import costs, queue_history
 from fairlead.ui.model.facts import Facts
 from fairlead.ui.model.scope import Scope, ScopedFacts, restrict_decisions, restrict_events
 from fairlead.ui.model.time_chart import WINDOWS, Choice
@@ -113,7 +113,7 @@ class Views:
             case ("map",):
                 return pages.map_(facts, address.choice, json=json, kept=kept)
             case ("queues",):
-                past = None if json else await self._ledger.past(queues.DAY_S)
+                past = None if json else await self._ledger.past(queue_history.DAY_S)
                 return pages.queue_tree(facts, address.choice, json=json, past=past)
             case ("queues", name):
                 return await self._of_queue(facts, everything, name, address, json=json, kept=kept)
@@ -145,7 +145,7 @@ class Views:
         self, facts: Facts, everything: Facts, name: str, address: Address, *, json: bool, kept: Kept
     ) -> Shown:
         try:
-            window = queues.window_of(address.choice)
+            window = queue_history.window_of(address.choice)
         except ValueError as error:
             return pages.wrong(str(error), "/queues", json=json)
         past = await self._ledger.past(WINDOWS[window])
@@ -230,7 +230,7 @@ class PagesOfLedger:
         """JSON alone, whatever is asked for: its picture is on the queue's page."""
         _, facts, everything = await self._look(request)
         try:
-            window = queues.window_of(request.query)
+            window = queue_history.window_of(request.query)
         except ValueError as error:
             return respond(request, pages.wrong(str(error), "/queues", json=True), json=True)
         past = await self._ledger.past(WINDOWS[window])
