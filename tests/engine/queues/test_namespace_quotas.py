@@ -154,3 +154,12 @@ def test_a_gang_that_a_quota_stops_does_not_count_for_fair_shares() -> None:
     ]
     assert shares == [{"a": 4, "b": 4}, {"a": 8, "b": 0}]
     assert outcome(run(made, (quota(1),), *gangs)) == (["g"], {"h": "ExceedsResourceQuota"})
+
+
+def test_what_a_copy_is_charged_does_not_count_for_the_other() -> None:
+    quotas = NamespaceQuotas((quota(8),))
+    quotas.charge(asked("first", 3))
+    trial = quotas.copy()
+    trial.charge(asked("second", 5))
+    assert "8 used + 1 asked > 8" in str(trial.shortage(asked("third", 1)))
+    assert quotas.shortage(asked("third", 5)) is None

@@ -110,3 +110,28 @@ def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
     assert plan.flavors[0].total == 2
     assert sum(found.values(), Fraction(0)) == 1 + Fraction(1, 7)
+
+
+@pytest.mark.parametrize(("tolerated", "counts"), [(("xid",), False), (("xid", "fabric"), True)])
+def test_a_device_whose_holder_one_of_its_taints_evicts_is_in_no_share(tolerated: tuple[str, ...], counts: bool):
+    devices = [gpu(minor) for minor in range(2)]
+    made = world(*devices)
+    made.queues = (QueueSpec(name="a"),)
+    tolerations = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in tolerated]
+    held = gang("held", 1, claim_spec(device_request(tolerations=tolerations)), queue="a")
+    made.carry_out(made.decide(held), [held])
+    devices[0]["taints"] = [{"key": key, "effect": "NoExecute"} for key in ("xid", "fabric")]
+    slices = slice_of("n0", devices)
+    for body in slices:
+        body["spec"]["pool"]["generation"] = 2
+    made.add_slices(slices)
+    wants = [gang(f"w{number}", 1, ONE, queue="a") for number in range(3)]
+    (use,) = (each.flavors[0] for each in made.decide(*wants).queues)
+    assert use.fair_share == 1 + counts
+
+
+def test_a_flavor_that_takes_other_devices_from_now_on_has_their_total():
+    made = world(*(gpu(minor) for minor in range(3)))
+    assert made.decide().flavors[0].total == 3
+    made.flavors = (FlavorSpec(name="gpu", device_selector="false", measure="Share"),)
+    assert made.decide().flavors[0].total == 0
