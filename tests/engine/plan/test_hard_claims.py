@@ -130,3 +130,14 @@ class TestAccounts:
         account.spend(100)
         assert not account.exhausted()
         assert account.peak == 5_000
+
+
+@pytest.mark.parametrize(
+    ("more", "starts"), [({}, False), ({"preemptor": True}, True), ({"replaces": True}, True)], ids=str
+)
+def test_a_gang_that_had_its_turn_is_passed_over_but_for_one_for_which_others_were_evicted(
+    more: dict[str, bool], starts: bool
+):
+    free = replace(gang("free", 1, ONE), **more)
+    snapshot = replace(two_nodes().snapshot(free), searched=(free.uid,))
+    assert admitted(decide(snapshot, 0.0)) == ({"free"} if starts else set())

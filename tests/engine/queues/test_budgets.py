@@ -205,6 +205,7 @@ def test_devices_that_no_flavor_takes_are_not_counted() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.property
 def test_random_clusters_with_budgets_decide_as_afresh_and_keep_to_them() -> None:
     """A decision on kept tables is that on new ones, at any time; nothing starts where a budget stops it."""
     assert sum(live_with_budgets(seed) for seed in range(examples(12, least=12))) > 20

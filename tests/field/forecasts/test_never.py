@@ -178,6 +178,7 @@ def test_devices_that_claims_outside_any_gang_hold_come_free_at_no_known_time():
     assert times(world, waits) == {waits.id: (None, None)}
 
 
+@pytest.mark.property
 def test_in_random_clusters_what_could_never_fit_has_no_time_and_no_other_verdict_differs():
     seen = 0
     for seed in range(examples(24, least=12)):
