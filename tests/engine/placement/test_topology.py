@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from fairlead.api.topology import levels
+from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+from fairlead.engine.placement.topology.domains import by_subgroup
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
@@ -155,6 +157,28 @@ class TestSubgroups:
         }
         plan = world.decide(grouped(job(4), 2, f"required:{RACK}"))
         assert [entry.nodes for entry in plan.reservations] == [("b0r1n0", "b0r1n1", "b0r2n0", "b0r2n1")]
+
+    def test_subgroups_that_pods_of_shared_claims_join_are_one_group_with_all_their_names(self):
+        """The third unit joins the first subgroup and the second one, to which the third already belongs."""
+        shared = [("a",), ("b", "c"), ("a", "b"), ("c",)]
+        shape = UnitShape(claims=(), needs=(), bound=(), least=0, number=0)
+        units = [
+            PlacementUnit(
+                members=tuple(replace(job(1).members[0], subgroup=subgroup) for subgroup in subgroups),
+                claims=(),
+                shape=shape,
+            )
+            for subgroups in shared
+        ]
+        (group,) = by_subgroup(job(1), units)
+        assert (group.names, len(group.units)) == (("a", "b", "c"), 4)
+
+    def test_a_node_whose_devices_are_of_several_fabrics_is_in_none(self):
+        world = World()
+        for name, islands in (("n0", (0, 1)), ("n1", (1, 1)), ("n2", (1, 1))):
+            world.add_node(name, [gpu(minor, island=island) for minor, island in enumerate(islands)])
+        found = job(3, 1, topology="required:gpu.fairlead.dev/nvlinkDomain")
+        assert set(nodes_of(world.decide(found), "job")) == {"n1", "n2"}
 
 
 class TestRanks:

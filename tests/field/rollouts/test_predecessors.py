@@ -90,6 +90,14 @@ def test_of_several_replicas_that_are_replaced_together():
     assert reason(made.decide(other), "new").code is Code.NO_DEVICES
 
 
+def test_devices_are_counted_in_pods():
+    """With all but its predecessor gone there are 2 devices, so none of its two pods of 4."""
+    made = cluster()
+    run(made, asks("old", each=6))
+    new = replace(asks("new", pods=2, each=4), predecessors=("ml/old",))
+    assert reason(made.decide(new), "new").code is Code.OWN_PREDECESSOR
+
+
 def test_a_limit_of_its_queue_that_only_its_predecessor_uses_is_the_same():
     made = cluster(nodes=2)
     made.flavors = (FlavorSpec(name="gpu", device_selector="true"),)
