@@ -145,6 +145,10 @@ class TestFailures:
         assert not raised.value.undone
         assert not case.at_rest
         assert not case.cutter().undo(case.uuid)
+        case.steps.clear()
+        with pytest.raises(CutError, match="no memory left"):
+            case.cut(MIXED)
+        assert not [step for step in case.steps if step.startswith("cut")], "it is put back first"
         case.backend.faults.before = None  # type: ignore[attr-defined]
         assert case.cutter().undo(case.uuid)
         assert case.now == SEVEN

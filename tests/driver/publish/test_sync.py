@@ -193,3 +193,10 @@ def test_a_generation_above_which_there_is_none_goes_last_and_the_pool_begins_ag
     store.apply(writes)
     assert [each["spec"]["pool"]["generation"] for each in store.slices.values()] == [1, 1]
     assert store.sync(body("gpu-0"), body("gpu-1")) == []
+
+
+def test_after_a_write_without_an_answer_the_next_one_is_above_its_generation() -> None:
+    store = Store()
+    store.apply(sync.plan(POOL, [body("gpu-0")], ()))
+    writes = sync.plan(POOL, [body("gpu-0"), body("gpu-1")], store.slices.values(), above=7)
+    assert {write.object["spec"]["pool"]["generation"] for write in writes} == {8}

@@ -169,6 +169,16 @@ async def test_a_gpu_that_asks_for_a_reset_is_reset_and_its_taints_go(cluster: D
         assert not [key for key in await operator.annotations() if key.startswith(api.REQUEST_PREFIX)]
 
 
+async def test_a_gpu_is_watched_after_its_reset_before_it_is_given_out(cluster: DriverCluster) -> None:
+    operator = Operator(cluster)
+    async with cluster.driver(**FAST | {"repair_quiet_s": 60.0}):
+        await operator.ask("gpu-1")
+        await operator.phase("gpu-1", "verifying")
+        await asyncio.sleep(20 * FAST["hardware_interval_s"])  # it is looked at as often, and found well
+        assert operator.recorded("gpu-1") == "verifying"
+        assert "gpu-1" in await operator.taints()
+
+
 async def test_a_gpu_that_a_claim_has_is_tainted_and_not_reset_until_the_claim_ends(cluster: DriverCluster) -> None:
     operator, claim = Operator(cluster), await cluster.allocate("gpu-2")
     async with cluster.driver(**FAST), Kubelet.connect(cluster.registration) as kubelet:

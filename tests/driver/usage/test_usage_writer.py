@@ -220,6 +220,18 @@ async def test_a_restart_goes_on_with_what_is_written_and_writes_nothing(rig: Ri
     assert (await rig.written())["gpu-1"].since_s == before["gpu-1"].since_s, "idle goes on over restarts"
 
 
+async def test_a_restart_takes_nothing_over_from_another_claim_of_that_name(rig: Rig) -> None:
+    writer = rig.writer()
+    await writer.step()
+    await rig.prepared()
+    await rig.pass_(writer, 400)
+    assert await rig.written()
+    [record] = rig.records.all()
+    rig.records.replace_all({"earlier": msgspec.structs.replace(record, uid="earlier")})
+    await rig.pass_(rig.writer(), 10)
+    assert {each.since_s for each in rig.sampler.usages("earlier", rig.now_s).values()} == {rig.now_s - 5}
+
+
 async def test_nothing_is_written_once_the_claim_is_unprepared(rig: Rig) -> None:
     writer = rig.writer()
     await writer.step()
