@@ -5,12 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.api import names
+from fairlead.api import legacy, names
+from fairlead.api.drivers import NVIDIA
 from fairlead.api.policy import TenancyPolicy
-from fairlead.kube.resource import DeviceClass
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.policy.claims import devices_of
 from fairlead.webhook.review.verdict import Verdict
-from tests.support.webhook import facts, review
+from tests.support.webhook import CLASSES, device_class, facts, review
 
 Json = dict[str, Any]
 
@@ -121,6 +123,15 @@ def test_of_alternatives_the_largest_counts() -> None:
     assert not validate(claim({"name": "gpu", "firstAvailable": subs}, request(name="x")), policies=(policy,)).allowed
 
 
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [({"count": 3}, 3), ({"allocationMode": "All"}, 2)],
+)
+def test_all_devices_of_a_node_count_as_several(asked: Json, count: int) -> None:
+    spec = msgspec.convert(claim(request(**asked))["spec"], ResourceClaimSpec)
+    assert devices_of(spec, facts()) == count
+
+
 def test_a_class_is_judged_by_its_selectors_and_our_configurations() -> None:
     body: Json = {
         "kind": "DeviceClass",
@@ -170,3 +181,11 @@ def test_time_slices_for_a_share_of_a_gpu_are_refused_and_mps_is_not():
     assert "write MPS" in message
     assert validate(claim(request(), config=[slices])).allowed
     assert validate(claim(part, config=[config(sharing={"strategy": "MPS"})])).allowed
+
+
+@pytest.mark.parametrize("driver", [names.DRIVER, NVIDIA])
+def test_with_several_managed_drivers_a_template_of_a_legacy_name_may_be_for_either(driver: str) -> None:
+    spec = legacy.template_manifest("fairlead-gpu-2", "ml", driver=driver)["spec"]
+    body = {"kind": "ResourceClaimTemplate", "metadata": {"name": "fairlead-gpu-2", "namespace": "ml"}, "spec": spec}
+    classes = {**CLASSES, NVIDIA: device_class(NVIDIA, f"device.driver == '{NVIDIA}'")}
+    assert validate(body, drivers=(names.DRIVER, NVIDIA), classes=classes).allowed
