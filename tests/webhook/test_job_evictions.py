@@ -39,6 +39,7 @@ GOOD = {"completionMode": "Indexed", "backoffLimitPerIndex": 3, "podFailurePolic
         (8, {**GOOD, "backoffLimitPerIndex": None}, "after 600 s: each of 8 evicted pods doubles its Job's back-off; add backoffLimitPerIndex: 3"),
         (8, {**GOOD, "podFailurePolicy": None}, "fails its Job after 3 evictions: they count as failures; add a podFailurePolicy"),
         (8, {**GOOD, "podFailurePolicy": None, "backoffLimit": 6}, "fails its Job at once"),
+        (8, {**GOOD, "podFailurePolicy": None, "backoffLimit": 8}, "fails its Job after 1 eviction"),
         (8, GOOD, ""),
         (8, {**GOOD, "backoffLimit": 6}, ""),
         (1, {}, ""),
