@@ -144,6 +144,16 @@ def judged(object_: Json) -> Iterator[tuple[float, Any]]:
             yield spent.seconds, verdict
 
 
+def test_what_all_containers_have_together_counts() -> None:
+    half = size.MAXIMA["env"] // 2 + 1
+    each = [container(f"c{number}", env=[{"name": f"e{i}"} for i in range(half)]) for number in range(2)]
+    (fault,) = size.faults("pods", pod(containers=each))
+    assert fault.startswith(
+        f"spec.containers[].env: {2 * half} env in all, but at most {size.MAXIMA['env']} are allowed"
+    )
+    assert size.faults("pods", pod(containers=each[:1])) == []
+
+
 @pytest.mark.one_in(4)
 @pytest.mark.parametrize("case", LARGE)
 def test_what_is_too_large_is_refused_with_field_number_and_maximum(case: str) -> None:

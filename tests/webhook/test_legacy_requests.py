@@ -228,3 +228,17 @@ def test_what_is_of_no_one_profile_stays_a_rule_about_nodes(values: tuple[str, .
     stored, _ = admitted(pod(container(count=1), affinity=affinity(*values)), facts())
     assert shape(stored) == {"c": ["fairlead-gpu-1"]}
     assert stored["spec"]["affinity"] == affinity(*values)
+
+
+def test_of_several_rules_about_nodes_those_that_its_claims_select_by_are_removed() -> None:
+    rules = [
+        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-L40S"]},
+        {"key": "zone", "operator": "In", "values": ["a"]},
+        {"key": "nvidia.com/gpu.family", "operator": "In", "values": ["ada"]},
+        {"key": "rack", "operator": "Exists"},
+    ]
+    terms = [{"matchExpressions": rules}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    stored, _ = admitted(pod(container(count=1), affinity={"nodeAffinity": required}), facts())
+    (term,) = stored["spec"]["affinity"]["nodeAffinity"][next(iter(required))]["nodeSelectorTerms"]
+    assert [rule["key"] for rule in term["matchExpressions"]] == ["zone", "rack"]

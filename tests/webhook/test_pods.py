@@ -1,6 +1,7 @@
 """Pods: manifest in, verdict and patch out."""
 
 import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
@@ -131,6 +132,17 @@ class TestGang:
             in verdict.message
         )
         assert admitted(pod(annotations={**notes, names.MODELS: "same"}), known)[1].allowed
+
+    def test_pods_of_a_workload_whose_template_changed_need_not_agree_with_the_old_ones(self) -> None:
+        member = GangMember(name="llm-old", size=2, queue="q1", workload="Deployment/llm")
+        body = pod(
+            annotations={names.GANG: "llm", names.GANG_SIZE: "2", names.QUEUE: "q2"},
+            labels={"pod-template-hash": "new"},
+        )
+        body["metadata"]["ownerReferences"] = [{"kind": "ReplicaSet", "name": "llm-new", "controller": True}]
+        assert admitted(body, facts(gangs={("ml", "llm"): (member,)}))[1].allowed
+        other = replace(member, workload="Deployment/other")
+        assert not admitted(body, facts(gangs={("ml", "llm"): (other,)}))[1].allowed
 
     def test_a_queue_or_topology_that_disagrees_is_denied(self) -> None:
         known = facts(gangs={("ml", "llm"): (GangMember(name="a", size=2, queue="q1", topology="required:rack"),)})
