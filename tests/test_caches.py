@@ -14,6 +14,7 @@ import pytest
 import fairlead
 from fairlead.cel import EvaluationError
 from fairlead.cel.library import net, regex
+from fairlead.cel.program_cache import ProgramCache
 from fairlead.engine.types import values
 from fairlead.kube import quantity, semver
 
@@ -121,6 +122,25 @@ def test_a_tenant_who_fills_a_cache_leaves_less_than_the_bound(name: str) -> Non
     tracemalloc.stop()
     assert held < BOUND_BYTES
     cache.cache_clear()
+
+
+def test_an_owner_with_many_large_programs_loses_its_own_and_nobody_elses() -> None:
+    cache = ProgramCache[int](bytes_max=100)
+    for owner in ("red", "blue"):
+        cache.put(f"{owner} small", 1, 10, owner)
+    for number in range(20):
+        cache.put(f"loud {number}", number, 30, "loud")
+    assert [cache.get(f"{owner} small") for owner in ("red", "blue")] == [1, 1]
+    assert [number for number in range(20) if cache.get(f"loud {number}") is not None] == [18, 19]
+    assert cache.bytes == 80
+
+
+def test_an_owner_makes_room_for_its_own_large_program() -> None:
+    cache = ProgramCache[int](bytes_max=100)
+    cache.put("red", 1, 50, "red")
+    cache.put("loud", 2, 40, "loud")
+    cache.put("loud and large", 3, 50, "loud")
+    assert (cache.get("red"), cache.get("loud"), cache.get("loud and large")) == (1, None, 3)
 
 
 def test_patterns_take_a_bounded_part_of_memory_that_python_does_not_see() -> None:

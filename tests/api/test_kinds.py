@@ -1,11 +1,12 @@
 """Our kinds refuse a user's mistakes by object, field, value and next step, and read what newer versions stored."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from fairlead.api.base import CustomResource, ManifestError
-from fairlead.api.durations import duration_s
+from fairlead.api.durations import duration_s, hours_text
 from fairlead.api.flavor import Flavor
 from fairlead.api.gang import Gang
 from fairlead.api.object_names import is_dns_subdomain
@@ -176,6 +177,14 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_says_how_to_write_one(text: str) -> None:
     with pytest.raises(ValueError, match="such as 90s or 1h30m"):
         duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [("0", "0"), ("1000", "1000"), ("999.9", "999.9"), ("999.999", "999.99"), ("2/3", "0.66"), ("0.05", "0.05")],
+)
+def test_hours_below_a_budget_are_not_shown_as_all_of_it(hours: str, text: str) -> None:
+    assert hours_text(Fraction(hours)) == text
 
 
 def test_topologies() -> None:

@@ -81,6 +81,7 @@ def test_an_expression_evaluates(text: str, want: Any) -> None:
         ("x.b[3]", "out of bounds: 3"), ("x.b['a']", "index"), ("x.a.b", "no such overload"), ("x.a + 'b'", "no such overload"),
         ("has(x.b.c)", "unsupported index type"), ("has(x.z.a)", "no such key: z"), ("x.a && true", "no such overload"), ("x.a ? 1 : 2", "no such overload"), ("x.a.all(i, true)", "iterable"),
         ("true && bad.missing", "no such key"), ("bad.missing || false", "no such key"), ("[0, 1].all(i, 1 / i == 1)", "division"),
+        ("[0, 1].all(i, i == 0 ? 1 / i == 1 : x.z)", "division"), ("[1, 0].exists(i, i == 0 ? 1 / i == 2 : x.z)", "no such key: z"),
         ("[0, 1].map(i, 1 / i)", "division"), ("optional.none().value()", "none"), ("{'a': 1, 'a': 2}", "repeated key"),
         ("[1, 1].transformMapEntry(i, v, {v: i})", "already exists"), ("timestamp(x.a + 253402300800)", "timestamp"), ("int(x.f * 1e300)", "overflow"),
         ("dyn(1).startsWith('a')", "no such overload"), ("[1].map(i, dyn(i)).join(',')", "no such overload"), ("dyn({1.5: 2})", "key type"),

@@ -16,10 +16,12 @@ from tests.support.kube import VirtualTime, settle
 class FakeLeases:
     """get, create and merge patch of one lease; refuses a stale resourceVersion; `down` makes it unreachable."""
 
-    def __init__(self) -> None:
+    def __init__(self, time: VirtualTime) -> None:
+        self.time = time
         self.lease: dict[str, Any] | None = None
         self.version = 0
         self.down: set[str] = set()  # identities that cannot reach it
+        self.answered_after_s = 0.0  # patches are written at once
 
     def as_seen_by(self, identity: str) -> Client:
         return cast("Client", _View(self, identity))
@@ -66,7 +68,10 @@ class _View:
         self.leases.version += 1
         self.leases.lease["metadata"]["resourceVersion"] = str(self.leases.version)
         self.leases.lease["spec"] |= body["spec"]
-        return self._read()
+        written = self._read()
+        if self.leases.answered_after_s:
+            await self.leases.time.sleep(self.leases.answered_after_s)
+        return written
 
 
 @pytest.fixture
@@ -75,13 +80,13 @@ def time() -> VirtualTime:
 
 
 @pytest.fixture
-def leases() -> FakeLeases:
-    return FakeLeases()
+def leases(time: VirtualTime) -> FakeLeases:
+    return FakeLeases(time)
 
 
 @pytest.fixture
 def candidate(leases: FakeLeases, time: VirtualTime):
-    def make(identity: str, *, clock_offset: float = 0.0, poll_s: float = 2.0) -> LeaderLease:
+    def make(identity: str, *, clock_offset: float = 0.0, **terms: float) -> LeaderLease:
         return LeaderLease(
             leases.as_seen_by(identity),
             namespace="fairlead-system",
@@ -90,7 +95,7 @@ def candidate(leases: FakeLeases, time: VirtualTime):
             clock=time.clock,
             wall=lambda: time.now + clock_offset,
             sleep=time.sleep,
-            terms=LeaseTerms(poll_s=poll_s),
+            terms=LeaseTerms(**terms),
         )
 
     return make
@@ -151,6 +156,35 @@ async def test_a_leader_that_is_cut_off_stops_before_another_may_begin(leases, t
     assert waiting.done()
     await first.release()
     assert leases.holder == "two"
+    await second.release()
+
+
+async def test_a_leader_whose_renewals_are_answered_late_stops_before_another_may_begin(leases, time, candidate):
+    """The others count from the renewal that they saw, and so does it: not from the answer."""
+    first, second = candidate("one"), candidate("two", poll_s=0.5)
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    leases.answered_after_s = 7.0
+    await time.advance(10)
+    assert first.held, "it was renewed at 2 s, and was told at 9 s"
+    leases.answered_after_s = 0.0
+    leases.down.add("one")
+    for _ in range(100):
+        await time.advance(0.1)
+        assert not (first.held and second.held)
+    assert (first.lost.is_set(), waiting.done(), leases.holder) == (True, True, "two")
+    await second.release()
+
+
+async def test_a_standby_with_a_shorter_duration_waits_for_that_of_the_leader(leases, time, candidate):
+    first, second = candidate("one", duration_s=60, renew_deadline_s=40, retry_s=20), candidate("two")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await time.advance(120)
+    assert (first.held, waiting.done(), leases.holder) == (True, False, "one")
+    await first.release()
+    await time.advance(3)
+    await waiting
     await second.release()
 
 

@@ -51,7 +51,8 @@ async def test_a_delayed_key_waits_its_time_and_a_fresh_change_overtakes_the_del
     await time.advance(9.9)
     assert not waiting.done()
     await time.advance(0.2)
-    assert await waiting == "a"
+    assert waiting.done()
+    assert waiting.result() == "a"
     queue.done("a")
     queue.add_after("b", 10)
     queue.add("b")

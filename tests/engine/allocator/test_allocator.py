@@ -56,6 +56,7 @@ class TestModes:
     def test_thirty_two_devices_are_the_most_a_claim_may_hold(self):
         made = world(*(gpu(minor) for minor in range(40)))
         assert len(allocation(made.decide(gang("job", 1, claim_spec(device_request(32))))).devices.results) == 32
+        assert made.decide(gang("job", 1, claim_spec(device_request(20), device_request(12)))).admissions
         assert not made.decide(gang("job", 1, claim_spec(device_request(20), device_request(20)))).admissions
         too_many = made.decide(gang("job", 1, claim_spec(device_request(33))))
         assert too_many.waiting[0].reason.code is Code.INVALID

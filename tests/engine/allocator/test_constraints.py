@@ -100,6 +100,15 @@ def test_two_admin_requests_of_one_claim_never_share_a_device():
     assert not made.decide(gang("three", 1, claim_spec(admin, admin, admin))).admissions
 
 
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_device_that_was_tried_for_one_request_is_there_for_the_next(wanted: int):
+    made = World()
+    made.add_node("node", [gpu(0), gpu(1)])
+    one = device_request(cel=f'device.attributes["{names.DRIVER}"].uuid == "GPU-{wanted}"')
+    plan = made.decide(gang("job", 1, claim_spec(device_request(), one)))
+    assert devices_of(plan, "job") == [f"gpu-{1 - wanted}", f"gpu-{wanted}"]
+
+
 @pytest.mark.parametrize("whole", [0, 1])
 def test_alike_partitions_that_consume_counters_of_different_gpus_are_not_interchangeable(whole: int):
     """The partition has to come from the other GPU than the one wanted whole, though nothing else tells them apart."""

@@ -171,3 +171,19 @@ class TestRoom:
         body = {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         table.set_node(msgspec.convert(body, core.Node))
         assert info(table).refuses(PodNeeds.of(pod())) == "not ready"
+
+    @pytest.mark.parametrize(
+        ("operator", "names", "why"),
+        [
+            ("In", ["n"], None),
+            ("In", ["other"], "node affinity metadata.name In other"),
+            ("NotIn", ["other"], None),
+            ("NotIn", ["n", "other"], "node affinity metadata.name NotIn n,other"),
+        ],
+    )
+    def test_a_pod_that_names_nodes_or_excludes_them_by_name_is_taken_at_its_word(self, operator, names, why):
+        table = NodeTable()
+        table.set_node(node())
+        rule = {"key": "metadata.name", "operator": operator, "values": names}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [rule]}]}}
+        assert info(table).refuses(PodNeeds.of(pod(affinity={"nodeAffinity": required}))) == why

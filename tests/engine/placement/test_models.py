@@ -241,6 +241,22 @@ class TestReasons:
         assert (found.code, found.could_ever_fit) == (Code.NO_DEVICES, True)
         assert f"16 of one model wanted: {A100} has 12 free, {H100} has 8 free" in found.message
 
+    def test_slices_that_were_counted_for_one_gang_are_free_for_the_next(self):
+        world = World()
+        for minor, product in enumerate((A100, H100)):
+            parts, counters = mig_gpu(minor, product=product)
+            world.add_node(f"n{minor}", parts, counters=[counters])
+        profile = f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'
+        for number, product in enumerate((A100, H100)):
+            one = device_request(device_class=MIG, cel=f'{profile} && {PRODUCT} == "{product}"')
+            runs = gang(f"runs-{number}", 1, claim_spec(one))
+            world.carry_out(world.decide(runs), [runs])
+        seven = claim_spec(device_request(device_class=MIG, cel=profile))
+        plan = world.decide(*(gang(name, 7, seven) for name in ("first", "next")))
+        assert len(plan.waiting) == 2
+        for each in plan.waiting:
+            assert f"7 of one model wanted: {A100} 1g.10gb has 6 free, {H100} 1g.10gb has 6 free" in each.reason.message
+
     def test_free_devices_that_are_not_together_where_pods_need_them(self):
         found = reason(cluster(a=(A100, 3), b=(A100, 3), c=(A100, 3), d=(A100, 3), h=(H100, 8)).decide(job(6, 2)))
         assert f"{A100} has 12, but together for 4 of its 6 pods" in found.message

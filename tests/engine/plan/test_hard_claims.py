@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from fairlead.api import names
 from fairlead.engine.allocator import allocate
 from fairlead.engine.allocator.steps import PART_MIN, StepAccount, StepAccounts
 from fairlead.engine.plan.decide import Decision, decide
@@ -20,7 +21,7 @@ from tests.support import cpu
 from tests.support.decisions_claims import RandomCase
 from tests.support.engine.case import snapshot_of
 from tests.support.engine.hard_claims import too_many, two_nodes, uncolourable, unlike_pods
-from tests.support.engine.objects import Json, claim_spec, device_request, gang
+from tests.support.engine.objects import Json, claim_spec, device_request, gang, mig_gpu
 from tests.support.engine.world import World
 
 ONE = claim_spec(device_request())
@@ -102,6 +103,21 @@ def test_counting_refuses_nothing_that_a_search_finds(monkeypatch: pytest.Monkey
         monkeypatch.setattr(allocate, "COUNTED_AFTER", 0)
         searched = decide(replace(snapshot_of(body), search_steps=20_000), 0.0)
         assert counted.admissions == searched.admissions, number
+
+
+def test_what_runs_is_not_counted_against_a_claim_that_an_empty_node_could_serve(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(allocate, "COUNTED_AFTER", 1)
+    world = World()
+    devices, counters = mig_gpu(0)
+    world.add_node("n0", devices, counters=[counters])
+    profile = f'device.attributes["{names.DRIVER}"].profile'
+    three, four = (
+        device_request(device_class=names.MIG_CLASS, cel=f'{profile} == "{name}"') for name in ("3g.40gb", "4g.40gb")
+    )
+    first = [gang("first", 1, ONE)]
+    assert world.carry_out(world.decide(*first), first) == []
+    (waiting,) = world.decide(gang("next", 1, claim_spec(four, three))).waiting
+    assert waiting.reason.code is Code.NO_DEVICES
 
 
 class TestAccounts:
