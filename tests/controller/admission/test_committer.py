@@ -49,9 +49,7 @@ class Admitted:
 
 
 async def test_no_pod_is_released_after_the_first_could_not_be_and_everything_is_undone() -> None:
-    writer = RecordingWriter(
-        {("release_pod", "p0"): REFUSED}, allocate=..., release_pod=True, ensure_gated=True
-    )
+    writer = RecordingWriter({("release_pod", "p0"): REFUSED}, allocate=..., release_pod=True, ensure_gated=True)
     found = await Admitted(writer, 3).outcome()
     assert (found.done, found.released, found.why) == (False, 0, "refused")
     assert writer.of("release_pod") == ["p0"]

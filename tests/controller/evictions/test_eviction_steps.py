@@ -7,8 +7,8 @@ from fairlead.api import names
 from fairlead.controller.gangs.evictions import disruption, eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, Evict, EvictionMark, Spread, Wait
 from fairlead.controller.gangs.evictions.moved import Spot
-from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.held.vacancies import short_of
+from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason

@@ -41,7 +41,6 @@ class Evictions:
         )
         self.evictor = Evictor(parts, budgets=RecordingWriter(), moves=Silent())  # type: ignore[arg-type]
 
-    @property
     def preempts(self) -> bool:
         """Whether the beneficiary counts as a gang for which others go, though no mark says so."""
         return is_preemptor(self.book["ml", "new"], NEW, None, NOW)
@@ -51,10 +50,10 @@ async def test_a_decided_eviction_counts_for_its_beneficiary_until_the_marks_say
     writer = RecordingWriter()
     old = Evictions(writer)
     old.evictor.assume(OLD.id, EVICTION)
-    assert old.preempts
+    assert old.preempts()
     await old.evictor.begin(OLD, EVICTION, NOW)
     assert writer.of("mark") == ["a", "b"]
-    assert not old.preempts, "from here on its victims' marks do"
+    assert not old.preempts(), "from here on its victims' marks do"
     assert old.book[OLD.id].exempt_until is None
 
 
@@ -64,7 +63,7 @@ async def test_a_gang_whose_eviction_cannot_be_written_is_no_victim_for_a_minute
     with pytest.raises(errors.Forbidden):
         await old.evictor.begin(OLD, EVICTION, NOW)
     assert old.book[OLD.id].exempt_until == NOW + EXEMPT_S
-    assert not old.preempts
+    assert not old.preempts()
 
 
 @pytest.mark.parametrize(("partly_gone", "tried"), [(False, ["a"]), (True, ["a", "b"])])

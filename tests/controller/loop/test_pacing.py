@@ -1,4 +1,4 @@
-"""When the next decision may start, when gangs are looked at, and which are being evicted for which. Pure."""
+"""When the next decision may start, when gangs are looked at and tried again, and which are being evicted for which. Pure."""
 
 from random import Random
 

@@ -33,7 +33,7 @@ class Server:
     """Answers a patch with the claim as it is. `conflicts`: how often it says first that the claim changed."""
 
     def __init__(self, claims: Watched, *, conflicts: int = 0) -> None:
-        self.claims = {each.metadata.name: each for each in claims.all()}
+        self.claims: dict[str, resource.ResourceClaim] = {each.metadata.name: each for each in claims.all()}
         self.touched: list[str] = []
         self.conflicts = conflicts
 
@@ -51,7 +51,8 @@ class Server:
 
 def held(name: str, owner: str, **more: Any) -> resource.ResourceClaim:
     """A claim that an admission has begun to write."""
-    return claim(name, owner, finalizers=[names.CLAIM_FINALIZER], **more)
+    made: resource.ResourceClaim = claim(name, owner, finalizers=[names.CLAIM_FINALIZER], **more)
+    return made
 
 
 async def taken_over(server: Server, claims: Watched) -> None:

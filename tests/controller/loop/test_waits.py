@@ -44,12 +44,16 @@ class Decisions:
     def expire(self, now: float) -> None: ...
 
 
+def unchanged(*, turns: bool) -> set[Any]:
+    return set()
+
+
 async def test_a_decision_that_was_put_off_is_made_when_its_pause_is_over_though_nothing_else_happens() -> None:
     triggers = Triggers()
     cycle = Decisions(triggers)
     nobody: Any = Silent()
     watched = SimpleNamespace(
-        triggers=triggers, gangs={}, refresh=lambda *, turns: set(), reported_gangs=set, refresh_all=lambda: None
+        triggers=triggers, gangs={}, refresh=unchanged, reported_gangs=set, refresh_all=nobody.any
     )
     reconciler: Any = SimpleNamespace(
         expire=nobody.any, reconcile=lambda changed, now: set(), collect_garbage=nobody.any,
