@@ -195,6 +195,20 @@ def test_a_gpu_that_becomes_mig_capable_stays_the_same_unit():
     assert told.look() == {}
 
 
+@pytest.mark.parametrize("unpublished", [False, True])
+def test_a_gpu_that_becomes_mig_capable_after_another_stays_the_same_unit(unpublished):
+    """Which device is all of a counter set is kept for each pool, and read again when the pool has changed, or went and came again."""
+    world = World()
+    (first, first_counters), (second, second_counters) = mig_gpu(0), mig_gpu(1)
+    world.add_node("n1", [*first, gpu(1)], counters=[first_counters])
+    told = Told(world)
+    assert told.look() == {"gpu-0": "free", "gpu-1": "free"}
+    for name in list(world.slice_json) if unpublished else ():
+        world.inventory.drop_slice(name)
+    world.add_node("n1", [*first, *second], counters=[first_counters, second_counters])
+    assert told.look() == {}
+
+
 def test_a_share_is_told_as_its_part_of_the_device_with_its_own_use_against_its_size():
     world = World()
     memory = {"value": "80Gi", "requestPolicy": {"default": "80Gi"}}

@@ -7,8 +7,11 @@ from fairlead.api import names
 from fairlead.controller.gangs.evictions import disruption, eviction_marks
 from fairlead.controller.gangs.evictions.eviction_marks import Cancel, Evict, EvictionMark, Spread, Wait
 from fairlead.controller.gangs.evictions.moved import Spot
+from fairlead.controller.gangs.held.vacancies import short_of
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
+from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0
@@ -64,6 +67,27 @@ def test_no_pod_is_evicted_before_the_time_of_its_mark():
     found = step(gang(member("a", MARK), member("b", MARK)), now=NOW + 10)
     assert isinstance(found, Evict)
     assert not found.partly_gone
+
+
+def test_no_pod_is_evicted_before_the_notice_that_it_was_promised_is_over():
+    """Marks are to the second."""
+    reason = Reason(code=Code.NO_DEVICES, message="because")
+    eviction = Eviction(
+        kind="Reclaim", namespace="ml", name="old", uid="u", queue="q", pods=(), whole=True, reason=reason,
+        beneficiary="ml/new", refusable_s=60.25,
+    )  # fmt: skip
+    mark = eviction_marks.mark_for(eviction, at=NOW + 30.25)
+    read = eviction_marks.mark_of(member("a", mark).pod)
+    assert read is not None
+    assert (read.at, read.override_at) == (NOW + 31, NOW + 91)
+
+
+def test_a_gang_that_is_evicted_whole_lacks_no_members():
+    """Nobody replaces them: no place is held for them."""
+    some = EvictionMark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new")
+    assert short_of(gang(member("a"), size=2)) == 1
+    assert short_of(gang(member("a", some), size=2)) == 1
+    assert short_of(gang(member("a", MARK), size=2)) == 0
 
 
 def test_an_eviction_whose_beneficiary_no_longer_waits_is_cancelled_unless_pods_are_gone_already():

@@ -1,10 +1,11 @@
-"""When the next decision may start, when gangs are looked at, and which are being evicted for which. Pure."""
+"""When the next decision may start, when gangs are looked at and tried again, and which are being evicted for which. Pure."""
 
 from random import Random
 
 from fairlead.controller import reconcile
 from fairlead.controller.book.book import Book
 from fairlead.controller.commit.evictor import Victims, may_evict
+from fairlead.controller.commit.gang_tasks import BACKOFF, GangBackoffs
 from fairlead.controller.cycle import IDLE_MAX_S, PAUSE_MAX_S, Pacing
 from fairlead.controller.gangs.evictions.eviction_marks import decision
 from fairlead.controller.gangs.membership.gangs import Gang
@@ -40,6 +41,17 @@ def test_after_a_decision_that_admitted_no_gang_only_an_urgent_one_comes_at_once
     assert 0.4 < pacing.wait_s(urgent=False) <= IDLE_MAX_S
     clock.now += IDLE_MAX_S
     assert pacing.wait_s(urgent=False) == 0.0
+
+
+def test_a_gang_whose_admission_fails_again_and_again_is_tried_ever_more_seldom():
+    backoffs, gang_id = GangBackoffs(Book(), Random(1)), ("ml", "g")
+    waits = []
+    for now in range(0, 10_000, 1000):
+        backoffs.note_failure(gang_id, "refused", now=float(now))
+        waits.append(backoffs.get(gang_id).until - now)
+        assert backoffs.expire(now + 999.0, {gang_id}) == [gang_id]
+    least = [min(BACKOFF.max_s, BACKOFF.base_s * 2.0**failures) for failures in range(10)]
+    assert all(wait <= found <= wait * (1 + BACKOFF.jitter) for wait, found in zip(least, waits, strict=True))
 
 
 def test_victims_follow_the_marks_on_their_pods():

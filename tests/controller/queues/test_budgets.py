@@ -20,7 +20,15 @@ from fairlead.api.resource_units import in_units
 from fairlead.controller import spending, term
 from fairlead.controller.report.queue_status import QueueShown, crossed, queue_status, said
 from fairlead.controller.report.status_writer import known_fields, merge_patch
-from fairlead.controller.spending import ASK_S, BudgetNow, HeldAmount, Said, SpendingBudgets, Spent
+from fairlead.controller.spending import (
+    ASK_S,
+    UNANSWERED_S,
+    BudgetNow,
+    HeldAmount,
+    Said,
+    SpendingBudgets,
+    Spent,
+)
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
@@ -144,6 +152,23 @@ def test_without_a_ledger_nothing_is_known_and_nothing_stops() -> None:
     assert (state.spent, later.spent, later.exhausts_at) == (None, None, None)
     assert kept.shown.percent is None
     assert "not known" in said(kept.shown)
+
+
+def test_a_ledger_that_did_not_answer_is_asked_again_soon_and_then_more_and_more_seldom() -> None:
+    ledger = Ledger(red=None)
+    kept = Kept(ledger)
+    kept.at(NOON, gpus=1)
+    waits, now = [], NOON
+    for _ in range(7):
+        due = kept.of.due
+        assert due is not None
+        waits.append(due - now)
+        now = due
+        kept.at(now)
+    assert waits == [min(ASK_S, UNANSWERED_S * 2**times) for times in range(7)]
+    ledger.of["red"] = 11
+    ledger.until = now + ASK_S
+    assert kept.at(now + ASK_S).spent == 11
 
 
 def test_what_the_status_says_of_the_period_counts_where_the_ledger_does_not_know() -> None:

@@ -208,7 +208,7 @@ class Inventory:
             if not pool.slices:
                 del self._pools[key]
                 continue
-            pool.rebuild(self._uses.get(key, {}), self._layout)
+            pool.rebuild(self._uses.get(key, {}), self._layout, self.structure)
             if pool.strangers or pool.crowded is not None:
                 self._ignored[key] = pool.ignored()
             if releasing := [device for device in pool.devices.values() if device.releasing]:

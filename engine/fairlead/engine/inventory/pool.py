@@ -173,7 +173,7 @@ class Pool(PoolCounters):
         self.tainted: list[Device] = []
         self.added: Mapping[str, NamedConsumption] = {}
         self.binding = False  # some device has binding conditions: such pools come last
-        self.built = 0  # how often
+        self.built = 0  # the inventory's `structure` then: another for each build of a pool of this name
         self.problem: str | None = None
         self.crowded: str | None = None  # the node of which it has more devices than a node has
         self.published = 0  # how many devices its slices have, whether or not they can be used
@@ -197,9 +197,10 @@ class Pool(PoolCounters):
         self,
         uses: Mapping[str, DeviceUse],
         layout: Callable[[NamedConsumption, frozenset[NamedConsumption]], CounterLayout],
+        structure: int,
     ) -> None:
         """Devices, counters and problem from the slices of the highest generation."""
-        self.built += 1
+        self.built = structure
         self.strangers = pool_homes.strangers(
             self.driver, self.name, {name: entry.node for name, entry in self.slices.items() if entry.placed}
         )
