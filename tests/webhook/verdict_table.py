@@ -6,6 +6,7 @@ the table. A case names ready policies, or holds its own; `shared`: drivers of `
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,7 +20,10 @@ from fairlead.webhook.offline import Result, World, judge, world_of
 from fairlead.webhook.policy.policies import Kind
 from fairlead.webhook.policy.refusals import REFUSALS
 from fairlead.webhook.policy.rules import RULES
-from tests.support import quick_yaml
+
+_load = functools.partial(
+    yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+)  # run by its path it sees no tests.support
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +54,7 @@ def files() -> list[Path]:
 
 def cases() -> Iterator[tuple[str, Json]]:
     for file in files():
-        section = quick_yaml.load(file.read_text())
+        section = _load(file.read_text())
         for case in section["cases"]:
             yield f"{section['title']}: {case['name']}", case
 
@@ -64,7 +68,7 @@ def in_names_of(driver: str, found: Any) -> Any:
 def policies_of(case: Json) -> list[Json]:
     """The manifests of the case's policies."""
     return [
-        quick_yaml.load((READY / f"{found}.yaml").read_text()) if isinstance(found, str) else found
+        _load((READY / f"{found}.yaml").read_text()) if isinstance(found, str) else found
         for found in case.get("policies", ())
     ]
 
@@ -72,7 +76,7 @@ def policies_of(case: Json) -> list[Json]:
 def world(case: Json) -> World:
     """The cluster of a case; `driver` of a case is whose devices it has."""
     driver = case.get("driver", names.DRIVER)
-    documents = [*quick_yaml.load((TABLE / "world.yaml").read_text()), *policies_of(case)]
+    documents = [*_load((TABLE / "world.yaml").read_text()), *policies_of(case)]
     made = world_of(in_names_of(driver, documents), drivers=(driver,), shared_drivers=tuple(case.get("shared", ())))
     assert made.faults == []
     return made
@@ -162,7 +166,7 @@ def _rules() -> str:
 
 def _section(file: Path) -> str:
     text = file.read_text()
-    section, link = quick_yaml.load(text), f"../{file.relative_to(ROOT)}"
+    section, link = _load(text), f"../{file.relative_to(ROOT)}"
     lines = [f"## {section['title']}\n", f"{section['intro']} Cases: [{file.name}]({link}).\n"]
     lines += ["| case | verdict | message |", "|---|---|---|"]
     for case, line in zip(section["cases"], _lines_of_cases(text), strict=True):
