@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from fairlead.api import names
 from fairlead.api import repair as api
-from fairlead.cli.operate.drain_marks import TAINT, DriverMarks, RuleMarks, served_rules
+from fairlead.cli.operate.drain_marks import TAINT, DriverMarks, RuleMarks, drained, served_rules
 from fairlead.kube.client import Client
-from fairlead.kube.resources import CRDS, RESOURCE_SLICES, raw
+from fairlead.kube.resources import CRDS, DEVICE_TAINT_RULES, RESOURCE_SLICES, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import results_of
 from tests.support.commands import invoke
@@ -59,6 +60,37 @@ async def tainted(client: Client) -> dict[str, str]:
         for taint in device.get("taints", [])
         if taint["key"] == api.TAINT
     }
+
+
+class Rules:
+    """An apiserver's rules for drained devices, and nothing else."""
+
+    def __init__(self, *devices: str) -> None:
+        self.there = {
+            each: {
+                "metadata": {"name": each, "uid": each},
+                "spec": {"deviceSelector": dict(zip(("pool", "device"), each.split("/"), strict=True))},
+            }
+            for each in devices
+        }
+
+    async def list(self, kind: Resource[Raw], *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(items=list(self.there.values()) if kind.plural == "devicetaintrules" else [])
+
+    async def delete(self, _: Any, name: str, *, uid: str) -> None:
+        del self.there[name]
+
+
+async def test_what_is_undrained_is_one_gpu_of_one_node() -> None:
+    rules = Rules("a/gpu-1", "a/gpu-1-mig-1g.10gb-19-0", "a/gpu-10", "b/gpu-1")
+    assert await RuleMarks(cast("Client", rules), raw(DEVICE_TAINT_RULES), "a", "gpu-1").take()
+    assert set(rules.there) == {"a/gpu-10", "b/gpu-1"}
+
+
+async def test_drained_gpus_are_listed_by_node_and_number() -> None:
+    rules = Rules("b/gpu-1", "a/gpu-10", "a/gpu-2")
+    found = await drained(cast("Client", rules))
+    assert [(each["node"], each["gpu"]) for each in found] == [("a", "gpu-2"), ("a", "gpu-10"), ("b", "gpu-1")]
 
 
 @pytest.mark.parametrize(
