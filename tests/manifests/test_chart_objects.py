@@ -186,6 +186,9 @@ def test_replicas_spread_and_keep_one_another_company(template):
         keys = [each["topologyKey"] for each in deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]]
         assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
         assert objects["PodDisruptionBudget", name]["spec"]["maxUnavailable"] == 1
+    # A webhook that answers is never taken away before another one does.
+    strategy = objects["Deployment", "fairlead-webhook"]["spec"]["strategy"]
+    assert strategy == {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
 def monitors(template, **values: Any) -> set[str]:
