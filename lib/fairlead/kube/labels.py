@@ -10,8 +10,7 @@ Source: apimachinery labels/selector.go.
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-
-from fairlead.kube.objects import LabelSelector
+from typing import Protocol
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
@@ -23,6 +22,24 @@ _TERM = re.compile(
     rf"|(?P<of>{_KEY})\s+(?P<set>in|notin)\s*\((?P<values>[^()]*)\))\s*",
     re.ASCII,
 )
+
+
+class _Requirement(Protocol):
+    @property
+    def key(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def values(self) -> Sequence[str]: ...
+
+
+class LabelSelector(Protocol):
+    """A LabelSelector as the apiserver sends it, or as one of our kinds holds it."""
+
+    @property
+    def match_labels(self) -> Mapping[str, str]: ...
+    @property
+    def match_expressions(self) -> Sequence[_Requirement]: ...
 
 
 class SelectorError(ValueError):
@@ -100,7 +117,7 @@ def from_label_selector(selector: LabelSelector) -> Selector:
             )
         if expression.operator in {"In", "NotIn"} and not expression.values:
             raise SelectorError(f"matchExpressions: {expression.operator} on {expression.key!r} needs values")
-        requirements.append(Requirement(expression.key, expression.operator, expression.values))
+        requirements.append(Requirement(expression.key, expression.operator, tuple(expression.values)))
     return Selector(tuple(requirements))
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from fairlead.api.base import ManifestError
 from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.models import Models
@@ -30,7 +28,6 @@ from fairlead.engine.types.gangs import IdleSpan
 from fairlead.engine.types.settings import IdlePolicy, QueueSpec
 from fairlead.kube import core, labels
 from fairlead.kube.informer import Change
-from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import Raw
 
 log = logging.getLogger(__name__)
@@ -212,9 +209,8 @@ def read_policies(policies: Iterable[Mapping[str, Any]]) -> tuple[PolicyBounds, 
             bounds = policy.bounds
             if policy.spec.mode != "Enforce" or (bounds == NO_BOUNDS and policy.spec.models is None):
                 continue
-            selector = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
-            compiled = labels.from_label_selector(msgspec.convert(selector, LabelSelector))
-        except (ManifestError, labels.SelectorError, msgspec.ValidationError) as error:
+            compiled = labels.from_label_selector(policy.spec.namespace_selector)
+        except (ManifestError, labels.SelectorError) as error:
             log.warning("%s", error)
             continue
         exempt = frozenset(policy.spec.exemptions.namespaces)

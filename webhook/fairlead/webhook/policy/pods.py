@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from fairlead.api import names
 from fairlead.api.base import SelectorRequirement
 from fairlead.api.bounds import DEFAULTS, NO_BOUNDS, Bound, Bounds, tightest
@@ -19,7 +17,6 @@ from fairlead.api.intent import Intent
 from fairlead.api.policy import NodeAffinity, Toleration
 from fairlead.api.queue import Queue
 from fairlead.kube import labels
-from fairlead.kube.objects import LabelSelector
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at
 from fairlead.webhook.objects.pods import containers, required_node_terms
@@ -171,6 +168,9 @@ def queue_faults(it: Subject, facts: Facts) -> Iterator[str]:
 
 def default_warnings(intent: Intent, spec: Json, facts: Facts, where: str = "") -> list[str]:
     """What counts as the default, since no queue and no policy sets another bound."""
+    asked = _asked(intent, spec, where)
+    if not asked:
+        return []
     set_here, queue_s = _of_queue(intent, facts)
     set_here = tightest((set_here, *(policy.bounds for policy in facts.policies)))
     given = {
@@ -178,7 +178,6 @@ def default_warnings(intent: Intent, spec: Json, facts: Facts, where: str = "") 
         "maxCheckpointGrace": (set_here.checkpoint_grace, DEFAULTS.checkpoint_grace_s),
         "maxTerminationGrace": (set_here.termination_grace, DEFAULTS.termination_grace_s),
     }
-    asked = _asked(intent, spec, where)
     return [
         f"{field}: {_text(seconds)} counts as {_text(default)} where others deserve the devices: "
         f"no Queue or TenancyPolicy sets {rule}"
@@ -249,8 +248,7 @@ def _selecting(facts: Facts) -> str | None:
         if selector is None or name in parents:
             continue
         try:
-            raw = selector.model_dump(by_alias=True, mode="json")
-            if labels.from_label_selector(msgspec.convert(raw, LabelSelector)).matches(facts.namespace_labels):
+            if labels.matches(selector, facts.namespace_labels):
                 return name
         except labels.SelectorError:
             continue
