@@ -76,8 +76,7 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
         found.removed[Rejection.POOL] = sum(pool.published for pool in node.problems)
-    for device in node.devices:
-        why, detail = _reject(device, wanted, selectors)
+    for device, why, detail in _screened(node, wanted, selectors, found.removed):
         if why in _WITHHELD:
             found.all_problem = (
                 found.all_problem or f"all devices are wanted, but {device.ref} is withheld by its driver"
@@ -119,6 +118,24 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     return found
 
 
+def _screened(
+    node: NodeDevices, wanted: DeviceFilter, selectors: Selectors, removed: dict[Rejection, int]
+) -> Iterator[tuple[Device, Rejection | None, str]]:
+    """The devices that selectors do not simply reject, in order; those that they do are counted in `removed`."""
+    if node.withheld:
+        for device in node.devices:
+            why, detail = _reject(device, wanted, selectors)
+            if why in _REJECTED:
+                removed[why] = removed.get(why, 0) + 1
+            else:
+                yield device, why, detail
+        return
+    selection = selectors.select((wanted.class_selectors, wanted.selectors), node)
+    removed.update({why: number for why, number in zip(_REJECTED, selection.rejected, strict=True) if number})
+    for position, error in selection.noted:
+        yield node.devices[position], None if error is None else Rejection.SELECTOR_ERROR, error or ""
+
+
 def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors: Selectors) -> Rejection | None:
     """What removes one device from the candidates of a filter without banned selectors: as `candidates`, for one that explains."""
     why, _ = _reject(device, wanted, selectors)
@@ -132,6 +149,7 @@ def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors
     return None if _untolerated(device, wanted, node) is None else Rejection.TAINT
 
 
+_REJECTED: Final = (Rejection.CLASS, Rejection.SELECTOR)
 _WITHHELD: Final = (Rejection.TAINT, Rejection.RELEASING)
 
 
@@ -139,7 +157,7 @@ def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple
     """Why the device does not pass. No attributes are known of one that its driver withholds: selectors would fail on it."""
     if device.name in device.pool.withheld:
         return _WITHHELD[device.releasing], ""
-    for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):
+    for texts, rejection in zip((wanted.class_selectors, wanted.selectors), _REJECTED, strict=True):
         result = selectors.evaluate(texts, device)
         if result is False:
             return rejection, ""

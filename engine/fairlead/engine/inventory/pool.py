@@ -25,6 +25,7 @@ from fairlead.api.drivers import DriverAttributes, attributes_of, first_of
 from fairlead.api.texts import natural
 from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption, PoolCounters, published_counters
 from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
+from fairlead.engine.inventory.layouts import NodeLayouts
 from fairlead.engine.inventory.models import is_part, model_of
 from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
@@ -298,10 +299,15 @@ class NodeDevices:
     `problems` are pools that have devices for the node and can't be used: incomplete or invalid.
     """
 
-    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules", "tainted")
+    __slots__ = ("cache", "devices", "labels", "layout", "local_only", "problems", "rules", "tainted", "withheld")
 
     def __init__(
-        self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
+        self,
+        pools: list[Pool],
+        node: str,
+        labels: Mapping[str, str],
+        rules: tuple[resource.DeviceTaintRuleSpec, ...],
+        layouts: NodeLayouts,
     ) -> None:
         self.rules = rules
         self.labels = labels
@@ -321,6 +327,8 @@ class NodeDevices:
                 continue
             devices.extend(reached)
         self.devices = tuple(devices)
+        self.layout = layouts.of(self.devices)
+        self.withheld = any(pool.withheld for pool in pools)
         self.tainted = bool(rules) or any(device.kind.taints for device in devices)
         self.cache: dict[object, object] = {}  # what the allocator derived: candidates by filter
 

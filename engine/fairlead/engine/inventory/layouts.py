@@ -1,0 +1,60 @@
+"""What the devices of alike nodes have in common, in order: their kinds and the names of their attributes.
+
+Ten thousand nodes of one model publish two million devices, of which a selector reads an attribute or two. Nodes with one layout, whose
+devices have the same values of those attributes, are answered alike (`Selectors.select`). Memory only: a node whose layout is
+shared with no other is answered the same.
+Example: nodes of eight GPUs that differ in UUIDs only have one layout, and one answer to `type == "gpu"`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from weakref import WeakValueDictionary
+
+from fairlead.engine.inventory.device import AttributeSchema, Device, DeviceKind
+
+Values = tuple[object, ...]
+Runs = tuple[tuple[int, AttributeSchema], ...]
+"""Where devices begin that have other attribute values than the one before; parts of a GPU of one profile have the same."""
+
+
+class NodeLayout:
+    """Compared by identity."""
+
+    __slots__ = ("__weakref__", "_runs", "readable")
+
+    def __init__(self, kinds: Iterable[DeviceKind], runs: Runs) -> None:
+        self._runs = runs
+        # Whether CEL can read all values: where it cannot, an expression depends on more than it reads.
+        self.readable = not any(kind.unreadable for kind in kinds) and not any(schema.unreadable for _, schema in runs)
+
+    def columns(self, attributes: Iterable[str]) -> list[tuple[int, int]]:
+        """Where the values of these attributes are: positions of devices, and of values in each."""
+        places = ((start, schema.index.get(name)) for name in attributes for start, schema in self._runs)
+        return [(start, index) for start, index in places if index is not None]
+
+
+class NodeLayouts:
+    """Makes layouts; alike devices get the same, as long as some node has it."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[tuple[tuple[DeviceKind, ...], Runs], NodeLayout] = WeakValueDictionary()
+
+    def of(self, devices: Sequence[Device]) -> NodeLayout:
+        runs: list[tuple[int, AttributeSchema]] = []
+        values: object = None
+        schema: AttributeSchema | None = None
+        for position, device in enumerate(devices):
+            if device.attribute_values is not values or device.schema is not schema:
+                values, schema = device.attribute_values, device.schema
+                runs.append((position, schema))
+        kinds = tuple([device.kind for device in devices])
+        key = (kinds, tuple(runs))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = NodeLayout(kinds, key[1])
+        return found
+
+
+def values_at(devices: Sequence[Device], columns: Iterable[tuple[int, int]]) -> Values:
+    return tuple([devices[position].attribute_values[index] for position, index in columns])
