@@ -18,7 +18,6 @@ from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.inventory.pool import NodeDevices, number_ordinals
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.types.reasons import Rejection
-from fairlead.engine.types.values import consumption
 from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 512  # filters per node
@@ -81,25 +80,23 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
             found.all_problem = (
                 found.all_problem or f"all devices are wanted, but {device.ref} is withheld by its driver"
             )
-        if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
+        if why is None and wanted.banned and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
             continue  # not counted: what is reported then is the queue's limit
         if why is None and wanted.model is not None and model_of(device) != wanted.model:
             found.all_problem = found.all_problem or "all devices are wanted, but they are of several models"
             continue  # not counted: it is told by model what there is
-        if why is None and any(device.values(name) not in values for name, values in wanted.aligned):
+        if why is None and wanted.aligned and any(device.values(name) not in values for name, values in wanted.aligned):
             found.all_problem = found.all_problem or "all devices are wanted, but its gang is not aligned on some"
             continue  # not counted: what is reported then is by which values there is too little
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:
-                consumed = consumption(
-                    wanted.capacity, device.kind.spec.capacity, driver=device.pool.driver, shared=device.shared
-                )
+                consumed = device.kind.consumed(wanted.capacity)
             if consumed is None:
                 why, detail = Rejection.CAPACITY, f"{device.ref} is too small"
             elif device.shared:
                 found.consumption[device] = consumed
-        if why is None and (taint := _untolerated(device, wanted, node)) is not None:
+        if why is None and node.tainted and (taint := _untolerated(device, wanted, node)) is not None:
             why = Rejection.TAINT
             found.tainted.append((device, taint))
         if why is None:
@@ -141,10 +138,7 @@ def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors
     why, _ = _reject(device, wanted, selectors)
     if why is not None:
         return why
-    capacity = device.kind.spec.capacity
-    if consumption(wanted.capacity, capacity, driver=device.pool.driver, shared=device.shared) is None and (
-        device.shared or wanted.capacity
-    ):
+    if (device.shared or wanted.capacity) and device.kind.consumed(wanted.capacity) is None:
         return Rejection.CAPACITY
     return None if _untolerated(device, wanted, node) is None else Rejection.TAINT
 

@@ -234,7 +234,7 @@ class Pool(PoolCounters):
                 self.layout = layout(tuple(sorted((*counters, *_added_totals(self.added)))), consumed)
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
-        self.used = [0] * len(self.layout.keys)
+        self.used, self.consumers = [0] * len(self.layout.keys), 0
         self.tainted = [device for device in built if device.kind.taints]
         for order, device in enumerate(built):
             device.order = order
@@ -252,7 +252,7 @@ class Pool(PoolCounters):
     ) -> None:
         """None of its devices is looked at: the pool costs no more than reading its slices."""
         self.problem = pool_homes.crowded_text(node, self.driver, self.name)
-        self.layout, self.used, self.added = layout((), frozenset()), [], {}
+        self.layout, self.used, self.consumers, self.added = layout((), frozenset()), [], 0, {}
         self.devices, self.tainted, self.binding, self.withheld = {}, [], False, frozenset()
         self.local = {entry.node: [] for entry in current if entry.node}
 

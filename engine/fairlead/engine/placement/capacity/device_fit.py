@@ -9,6 +9,7 @@ Example: 3,000 pods for one GPU each, no two alike, and 200 nodes without a free
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from fairlead.engine.allocator.candidates import Candidates
@@ -114,7 +115,8 @@ class DeviceFit:
         """Whether fewer devices are free than it asks for, whatever they are: its selectors need not be evaluated then."""
         if request.filter in node.devices.cache or request.all or request.admin:
             return False  # evaluated before, or not to be told so
-        return sum(map(self._ledger.free, node.devices.devices)) < request.count
+        free = filter(self._ledger.free, node.devices.devices)
+        return len(list(islice(free, request.count))) < request.count
 
     def free(self, request: CompiledRequest, found: Candidates) -> int:
         ledger = self._ledger
