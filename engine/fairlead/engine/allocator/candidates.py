@@ -21,6 +21,8 @@ from fairlead.engine.types.reasons import Rejection
 from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 512  # filters per node
+Judged = tuple[Rejection | None, str]
+"""Why a device does not pass, and what failed on it."""
 
 
 class Candidates:
@@ -75,7 +77,8 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
         found.removed[Rejection.POOL] = sum(pool.published for pool in node.problems)
-    for device, why, detail in _screened(node, wanted, selectors, found.removed):
+    for device, judged in _screened(node, wanted, selectors, found.removed):
+        why, detail = judged
         if why in _WITHHELD:
             found.all_problem = (
                 found.all_problem or f"all devices are wanted, but {device.ref} is withheld by its driver"
@@ -117,20 +120,20 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
 
 def _screened(
     node: NodeDevices, wanted: DeviceFilter, selectors: Selectors, removed: dict[Rejection, int]
-) -> Iterator[tuple[Device, Rejection | None, str]]:
+) -> Iterator[tuple[Device, Judged]]:
     """The devices that selectors do not simply reject, in order; those that they do are counted in `removed`."""
     if node.withheld:
         for device in node.devices:
-            why, detail = _reject(device, wanted, selectors)
-            if why in _REJECTED:
-                removed[why] = removed.get(why, 0) + 1
+            judged = _reject(device, wanted, selectors)
+            if judged[0] in _REJECTED:
+                removed[judged[0]] = removed.get(judged[0], 0) + 1
             else:
-                yield device, why, detail
+                yield device, judged
         return
     selection = selectors.select((wanted.class_selectors, wanted.selectors), node)
     removed.update({why: number for why, number in zip(_REJECTED, selection.rejected, strict=True) if number})
     for position, error in selection.noted:
-        yield node.devices[position], None if error is None else Rejection.SELECTOR_ERROR, error or ""
+        yield node.devices[position], (None, "") if error is None else (Rejection.SELECTOR_ERROR, error)
 
 
 def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors: Selectors) -> Rejection | None:
@@ -147,7 +150,7 @@ _REJECTED: Final = (Rejection.CLASS, Rejection.SELECTOR)
 _WITHHELD: Final = (Rejection.TAINT, Rejection.RELEASING)
 
 
-def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
+def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> Judged:
     """Why the device does not pass. No attributes are known of one that its driver withholds: selectors would fail on it."""
     if device.name in device.pool.withheld:
         return _WITHHELD[device.releasing], ""

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from fairlead.engine.inventory.device import AttributeSchema, Device, DeviceKind
+from fairlead.kube.resource import DeviceAttribute
 
-Values = tuple[object, ...]
+Values = tuple[DeviceAttribute, ...]
 Runs = tuple[tuple[int, AttributeSchema], ...]
 """Where devices begin that have other attribute values than the one before; parts of a GPU of one profile have the same."""
+Columns = list[tuple[int, int]]
+"""Places of values: the number of the run, and the index among its values."""
 
 
 class NodeLayout:
@@ -28,10 +31,11 @@ class NodeLayout:
         # Whether CEL can read all values: where it cannot, an expression depends on more than it reads.
         self.readable = not any(kind.unreadable for kind in kinds) and not any(schema.unreadable for _, schema in runs)
 
-    def columns(self, attributes: Iterable[str]) -> list[tuple[int, int]]:
-        """Where the values of these attributes are: positions of devices, and of values in each."""
-        places = ((start, schema.index.get(name)) for name in attributes for start, schema in self._runs)
-        return [(start, index) for start, index in places if index is not None]
+    def columns(self, attributes: Iterable[str]) -> Columns:
+        """Where the values of these attributes are."""
+        runs = list(enumerate(schema for _, schema in self._runs))
+        places = ((run, schema.index.get(name)) for name in attributes for run, schema in runs)
+        return [(run, index) for run, index in places if index is not None]
 
 
 class NodeLayouts:
@@ -40,21 +44,20 @@ class NodeLayouts:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[tuple[tuple[DeviceKind, ...], Runs], NodeLayout] = WeakValueDictionary()
 
-    def of(self, devices: Sequence[Device]) -> NodeLayout:
+    def of(self, devices: Sequence[Device]) -> tuple[NodeLayout, tuple[Values, ...]]:
+        """With the attribute values of each run."""
         runs: list[tuple[int, AttributeSchema]] = []
-        values: object = None
+        found_values: list[Values] = []
+        values: Values | None = None
         schema: AttributeSchema | None = None
         for position, device in enumerate(devices):
             if device.attribute_values is not values or device.schema is not schema:
                 values, schema = device.attribute_values, device.schema
                 runs.append((position, schema))
+                found_values.append(values)
         kinds = tuple([device.kind for device in devices])
         key = (kinds, tuple(runs))
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = NodeLayout(kinds, key[1])
-        return found
-
-
-def values_at(devices: Sequence[Device], columns: Iterable[tuple[int, int]]) -> Values:
-    return tuple([devices[position].attribute_values[index] for position, index in columns])
+        return found, tuple(found_values)

@@ -299,7 +299,18 @@ class NodeDevices:
     `problems` are pools that have devices for the node and can't be used: incomplete or invalid.
     """
 
-    __slots__ = ("cache", "devices", "labels", "layout", "local_only", "problems", "rules", "tainted", "withheld")
+    __slots__ = (
+        "cache",
+        "devices",
+        "labels",
+        "layout",
+        "local_only",
+        "problems",
+        "rules",
+        "tainted",
+        "values",
+        "withheld",
+    )
 
     def __init__(
         self,
@@ -327,7 +338,7 @@ class NodeDevices:
                 continue
             devices.extend(reached)
         self.devices = tuple(devices)
-        self.layout = layouts.of(self.devices)
+        self.layout, self.values = layouts.of(self.devices)
         self.withheld = any(pool.withheld for pool in pools)
         self.tainted = bool(rules) or any(device.kind.taints for device in devices)
         self.cache: dict[object, object] = {}  # what the allocator derived: candidates by filter

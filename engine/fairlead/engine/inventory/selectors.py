@@ -16,7 +16,7 @@ import msgspec
 from fairlead.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 from fairlead.cel.devices.selector import BYTES_PER_TOKEN
 from fairlead.engine.inventory.device import Device
-from fairlead.engine.inventory.layouts import NodeLayout, Values, values_at
+from fairlead.engine.inventory.layouts import Columns, NodeLayout, Values
 from fairlead.engine.inventory.pool import NodeDevices
 
 RESULTS_MAX = 200_000  # remembered per expression
@@ -59,7 +59,7 @@ class Selection(NamedTuple):
 class _Selections:
     """Of nodes of one layout, by one list of stages. `columns`: of what they depend; None: of anything."""
 
-    def __init__(self, columns: list[tuple[int, int]] | None) -> None:
+    def __init__(self, columns: Columns | None) -> None:
         self.columns = columns
         self.known: dict[Values, Selection] = {}
 
@@ -122,7 +122,7 @@ class Selectors:
             return self._select(stages, node.devices)
         for text in texts:
             self._of(text)  # it is in use
-        values = values_at(node.devices, alike.columns)
+        values = tuple([node.values[run][index] for run, index in alike.columns])
         found = alike.known.get(values)
         if found is None:
             found = self._select(stages, node.devices)
@@ -136,7 +136,7 @@ class Selectors:
             self._selection_bytes = 0
         self._selection_bytes += size_bytes
 
-    def _columns(self, texts: Iterable[str], layout: NodeLayout) -> list[tuple[int, int]] | None:
+    def _columns(self, texts: Iterable[str], layout: NodeLayout) -> Columns | None:
         reads = [self._of(text).reads for text in texts]
         names = dict.fromkeys(name for read in reads if read is not None for name in read[0])
         return layout.columns(names) if layout.readable and None not in reads else None
