@@ -50,16 +50,17 @@ def world(nodes: dict[str, Sequence[Json]]) -> World:
 
 
 def one_by_one(stages: tuple[tuple[str, ...], ...], made: World, node: str) -> Selection:
-    selectors, noted, rejected = Selectors(), [], [0] * len(stages)
+    selectors, rejected = Selectors(), [0] * len(stages)
+    noted: list[tuple[int, str | None]] = []
     for position, device in enumerate(made.inventory.on_node(node, {}).devices):
         answers = [selectors.evaluate(texts, device) for texts in stages]
         stage = next((number for number, answer in enumerate(answers) if answer is not True), None)
-        if stage is None:
-            noted.append((position, None))
-        elif answers[stage] is False:
+        answer = None if stage is None else answers[stage]
+        if answer is False and stage is not None:
             rejected[stage] += 1
         else:
-            noted.append((position, answers[stage]))
+            assert not isinstance(answer, bool)
+            noted.append((position, answer))
     return Selection(tuple(noted), tuple(rejected))
 
 

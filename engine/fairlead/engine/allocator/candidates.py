@@ -48,6 +48,13 @@ class Candidates:
         return self._models
 
 
+def known_candidates(node: NodeDevices, wanted: DeviceFilter) -> Candidates | None:
+    """Those that were evaluated before."""
+    found = node.cache.get(wanted)
+    assert found is None or isinstance(found, Candidates)
+    return found
+
+
 def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = node.cache.get(wanted)
     if found is None:

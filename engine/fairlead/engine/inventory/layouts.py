@@ -24,17 +24,18 @@ Columns = list[tuple[int, int]]
 class NodeLayout:
     """Compared by identity."""
 
-    __slots__ = ("__weakref__", "_runs", "readable")
+    __slots__ = ("__weakref__", "_schemas", "readable")
 
-    def __init__(self, kinds: Iterable[DeviceKind], runs: Runs) -> None:
-        self._runs = runs
+    def __init__(self, kinds: Iterable[DeviceKind], schemas: Iterable[AttributeSchema]) -> None:
+        self._schemas = tuple(schemas)  # by run
         # Whether CEL can read all values: where it cannot, an expression depends on more than it reads.
-        self.readable = not any(kind.unreadable for kind in kinds) and not any(schema.unreadable for _, schema in runs)
+        self.readable = not any(kind.unreadable for kind in kinds) and not any(
+            schema.unreadable for schema in self._schemas
+        )
 
     def columns(self, attributes: Iterable[str]) -> Columns:
         """Where the values of these attributes are."""
-        runs = list(enumerate(schema for _, schema in self._runs))
-        places = ((run, schema.index.get(name)) for name in attributes for run, schema in runs)
+        places = ((run, schema.index.get(name)) for name in attributes for run, schema in enumerate(self._schemas))
         return [(run, index) for run, index in places if index is not None]
 
 
@@ -47,17 +48,17 @@ class NodeLayouts:
     def of(self, devices: Sequence[Device]) -> tuple[NodeLayout, tuple[Values, ...]]:
         """With the attribute values of each run."""
         runs: list[tuple[int, AttributeSchema]] = []
-        found_values: list[Values] = []
+        of_runs: list[Values] = []
         values: Values | None = None
         schema: AttributeSchema | None = None
         for position, device in enumerate(devices):
             if device.attribute_values is not values or device.schema is not schema:
                 values, schema = device.attribute_values, device.schema
                 runs.append((position, schema))
-                found_values.append(values)
+                of_runs.append(values)
         kinds = tuple([device.kind for device in devices])
         key = (kinds, tuple(runs))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = NodeLayout(kinds, key[1])
-        return found, tuple(found_values)
+            found = self._known[key] = NodeLayout(kinds, [schema for _, schema in runs])
+        return found, tuple(of_runs)
