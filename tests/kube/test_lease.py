@@ -128,6 +128,16 @@ async def test_a_standby_that_looks_often_follows_a_leader_that_stops_within_tha
     assert (leases.holder, second.held) == ("two", True)
 
 
+async def test_a_leader_that_stops_while_a_renewal_is_on_its_way_releases_the_lease(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    await time.advance(1)
+    leases.version += 1  # it arrives, and its answer is not awaited
+    leases.lease["metadata"]["resourceVersion"] = str(leases.version)
+    await first.release()
+    assert leases.holder == ""
+
+
 async def test_a_leader_that_dies_is_replaced_after_its_duration_whatever_the_wall_clocks_say(leases, time, candidate):
     first, second = candidate("one"), candidate("two", clock_offset=-86_400)
     await first.acquire()

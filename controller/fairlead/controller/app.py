@@ -23,7 +23,7 @@ __all__ = ["ControllerOptions", "run"]
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.5  # between looks of a standby at the lease: a leader that stops in order is followed within a second
+POLL_S = 0.25  # between looks of a standby at the lease: a leader that stops in order is followed within a second
 
 
 async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None) -> None:

@@ -1,8 +1,8 @@
 """What a leader's next decision would start from, without leading and without writing: the term that is built for this never holds the lease.
 
 `Rehearsal`: decisions of a standby that are thrown away, so that the first one that counts is quick. What the engine remembers of a
-decision changes no answer, only how long the next one takes. With 10,000 nodes x 8 MIG-capable GPUs the first takes seconds, since each
-node's devices are tried for each kind of request; later ones look at what changed.
+decision changes no answer, only how long the next one takes. The first on a kind of request looks at the devices of
+all nodes, later ones at what changed.
 
 `observe`: one look at a cluster, as a snapshot. The caches are the controller's own, filled once; what a leader keeps in its memory alone
 (backoff after a failed write, admissions under way) is not known. Every list is made with the rights of the client; one that is refused

@@ -1,6 +1,6 @@
 """The caches of one replica, filled and kept current from its start on, whether it leads or not.
 
-So a standby takes over within a second or two: of 10,000 nodes with 8 MIG-capable GPUs each, filling the caches takes half a
+So a standby takes over in about a second: of 10,000 nodes with 8 MIG-capable GPUs each, filling the caches takes half a
 minute. While another leads, gangs are rebuilt as they change; a leader's loop does that itself. Reads only. And what runs beside a
 program's main work: `background`, and `first` of several to end.
 """

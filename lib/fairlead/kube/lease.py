@@ -113,13 +113,21 @@ class LeaderLease:
         if not self._leading:
             return
         self._leading = False
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": timestamps.micro(self._wall())}
         try:
-            await self._write(spec)
+            await self._clear_holder()
         except errors.ApiError as error:  # it expires by itself
             log.info("lease %s/%s: not released: %s", self._namespace, self._name, error)
         finally:
             self.lost.set()
+
+    async def _clear_holder(self) -> None:
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": timestamps.micro(self._wall())}
+        try:
+            await self._write(spec)
+        except errors.Conflict:  # a renewal was cancelled on its way, and arrived
+            if not await self._still_ours():
+                raise
+            await self._write(spec)
 
     def abandon(self) -> None:
         """Stops leading without releasing the lease: a write of ours may still arrive, so the lease has to expire."""

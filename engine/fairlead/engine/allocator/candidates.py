@@ -18,10 +18,11 @@ from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.inventory.pool import NodeDevices, number_ordinals
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.types.reasons import Rejection
-from fairlead.engine.types.values import consumption
 from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 512  # filters per node
+Judged = tuple[Rejection | None, str]
+"""Why a device does not pass, and what failed on it."""
 
 
 class Candidates:
@@ -45,6 +46,13 @@ class Candidates:
         if self._models is None:
             self._models = frozenset(map(model_of, self.devices))
         return self._models
+
+
+def known_candidates(node: NodeDevices, wanted: DeviceFilter) -> Candidates | None:
+    """Those that were evaluated before."""
+    found = node.cache.get(wanted)
+    assert found is None or isinstance(found, Candidates)
+    return found
 
 
 def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
@@ -76,31 +84,29 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
         found.removed[Rejection.POOL] = sum(pool.published for pool in node.problems)
-    for device in node.devices:
-        why, detail = _reject(device, wanted, selectors)
+    for device, judged in _screened(node, wanted, selectors, found.removed):
+        why, detail = judged
         if why in _WITHHELD:
             found.all_problem = (
                 found.all_problem or f"all devices are wanted, but {device.ref} is withheld by its driver"
             )
-        if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
+        if why is None and wanted.banned and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
             continue  # not counted: what is reported then is the queue's limit
         if why is None and wanted.model is not None and model_of(device) != wanted.model:
             found.all_problem = found.all_problem or "all devices are wanted, but they are of several models"
             continue  # not counted: it is told by model what there is
-        if why is None and any(device.values(name) not in values for name, values in wanted.aligned):
+        if why is None and wanted.aligned and any(device.values(name) not in values for name, values in wanted.aligned):
             found.all_problem = found.all_problem or "all devices are wanted, but its gang is not aligned on some"
             continue  # not counted: what is reported then is by which values there is too little
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:
-                consumed = consumption(
-                    wanted.capacity, device.kind.spec.capacity, driver=device.pool.driver, shared=device.shared
-                )
+                consumed = device.kind.consumed(wanted.capacity)
             if consumed is None:
                 why, detail = Rejection.CAPACITY, f"{device.ref} is too small"
             elif device.shared:
                 found.consumption[device] = consumed
-        if why is None and (taint := _untolerated(device, wanted, node)) is not None:
+        if why is None and node.tainted and (taint := _untolerated(device, wanted, node)) is not None:
             why = Rejection.TAINT
             found.tainted.append((device, taint))
         if why is None:
@@ -119,27 +125,43 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
     return found
 
 
+def _screened(
+    node: NodeDevices, wanted: DeviceFilter, selectors: Selectors, removed: dict[Rejection, int]
+) -> Iterator[tuple[Device, Judged]]:
+    """The devices that selectors do not simply reject, in order; those that they do are counted in `removed`."""
+    if node.withheld:
+        for device in node.devices:
+            judged = _reject(device, wanted, selectors)
+            if judged[0] in _REJECTED:
+                removed[judged[0]] = removed.get(judged[0], 0) + 1
+            else:
+                yield device, judged
+        return
+    selection = selectors.select((wanted.class_selectors, wanted.selectors), node)
+    removed.update({why: number for why, number in zip(_REJECTED, selection.rejected, strict=True) if number})
+    for position, error in selection.noted:
+        yield node.devices[position], (None, "") if error is None else (Rejection.SELECTOR_ERROR, error)
+
+
 def rejection(device: Device, wanted: DeviceFilter, node: NodeDevices, selectors: Selectors) -> Rejection | None:
     """What removes one device from the candidates of a filter without banned selectors: as `candidates`, for one that explains."""
     why, _ = _reject(device, wanted, selectors)
     if why is not None:
         return why
-    capacity = device.kind.spec.capacity
-    if consumption(wanted.capacity, capacity, driver=device.pool.driver, shared=device.shared) is None and (
-        device.shared or wanted.capacity
-    ):
+    if (device.shared or wanted.capacity) and device.kind.consumed(wanted.capacity) is None:
         return Rejection.CAPACITY
     return None if _untolerated(device, wanted, node) is None else Rejection.TAINT
 
 
+_REJECTED: Final = (Rejection.CLASS, Rejection.SELECTOR)
 _WITHHELD: Final = (Rejection.TAINT, Rejection.RELEASING)
 
 
-def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
+def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> Judged:
     """Why the device does not pass. No attributes are known of one that its driver withholds: selectors would fail on it."""
     if device.name in device.pool.withheld:
         return _WITHHELD[device.releasing], ""
-    for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):
+    for texts, rejection in zip((wanted.class_selectors, wanted.selectors), _REJECTED, strict=True):
         result = selectors.evaluate(texts, device)
         if result is False:
             return rejection, ""

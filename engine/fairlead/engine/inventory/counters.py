@@ -36,6 +36,7 @@ class CounterLayout:
         self.totals = tuple(total for _, total in content)
         self.index = {key: index for index, key in enumerate(self.keys)}
         self.sets: dict[str, list[int]] = {}  # counter set: indexes
+        self.each_fits = True  # whether any one device fits while no other consumes
         sums: dict[CounterKey, Amount] = {}
         for index, (counter_set, name) in enumerate(self.keys):
             self.sets.setdefault(counter_set, []).append(index)
@@ -56,6 +57,7 @@ class CounterLayout:
         found = self._consumptions.get(named)
         if found is None:
             found = self._consumptions[named] = tuple((self.index[key], value) for key, value in named)
+            self.each_fits = self.each_fits and all(value <= self.totals[index] for index, value in found)
         return found
 
     def share(self, consumption: CounterConsumption) -> Amount:
@@ -109,18 +111,19 @@ class CounterLayout:
 
 
 class PoolCounters:
-    """Name and counters of a pool: what its devices and the ledger need of it. `used` is beside `layout.keys`.
+    """Name and counters of a pool: what its devices and the ledger need of it. `used`, by so many `consumers`, is beside `layout.keys`.
 
     `withheld`: names of devices that its driver withholds, of which no attributes are known.
     """
 
-    __slots__ = ("driver", "layout", "name", "used", "withheld")
+    __slots__ = ("consumers", "driver", "layout", "name", "used", "withheld")
 
     def __init__(self, driver: str, name: str) -> None:
         self.driver = driver
         self.name = name
         self.layout = CounterLayout(())
         self.used: list[Amount] = []
+        self.consumers = 0
         self.withheld: frozenset[str] = frozenset()
 
     @property
@@ -129,6 +132,7 @@ class PoolCounters:
 
     def consume(self, consumption: CounterConsumption, sign: int) -> None:
         used = self.used
+        self.consumers += sign
         for index, value in consumption:
             used[index] += sign * value
 

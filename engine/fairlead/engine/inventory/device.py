@@ -15,7 +15,7 @@ from math import inf
 from fairlead.api import names, withheld
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.counters import CounterConsumption, NamedConsumption, PoolCounters, named_consumption
-from fairlead.engine.types.values import Amount, DeviceRef, amount, qualified
+from fairlead.engine.types.values import Amount, DeviceRef, amount, consumption, qualified
 from fairlead.kube import resource, timestamps
 from fairlead.kube.core import NodeSelector
 from fairlead.kube.quantity import Quantity, QuantityError
@@ -26,6 +26,9 @@ Value = tuple[str, object]
 Values = frozenset[Value]
 """What one device has of an attribute: one value, several of a list, none where it lacks it."""
 _NONE: frozenset[Value] = frozenset()
+Requested = tuple[tuple[str, Amount], ...]
+"""Capacities with amounts."""
+CONSUMED_MAX = 1_000  # answers remembered per kind
 
 
 class DeviceUse:
@@ -65,9 +68,22 @@ class DeviceKind:
         # Unix seconds; None: it is not being released by its node; -inf: it is, and it is not known since when.
         self.releasing_since = max(map(_added_at, releasing), default=None)
         self.counter_consumption: NamedConsumption = named_consumption(spec.consumes_counters)
+        self.full_names = {name: qualified(name, driver) for name in spec.capacity}
         self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
         if self.shared:
-            self.totals = {qualified(name, driver): amount(entry.value) for name, entry in spec.capacity.items()}
+            self.totals = {self.full_names[name]: amount(entry.value) for name, entry in spec.capacity.items()}
+        self._consumed: dict[Requested, Requested | None] = {}
+
+    def consumed(self, requested: Requested) -> Requested | None:
+        """What a request for these capacities takes of one; None where it can never serve the request (`values.consumption`)."""
+        try:
+            return self._consumed[requested]
+        except KeyError:
+            if len(self._consumed) >= CONSUMED_MAX:
+                self._consumed.clear()
+            found = consumption(requested, self.spec.capacity, driver=self.driver, shared=self.shared)
+            self._consumed[requested] = found
+            return found
 
     def same(self, spec: resource.Device) -> bool:
         own = self.spec

@@ -16,6 +16,7 @@ from fairlead.api import names
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
 from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
+from fairlead.engine.inventory.layouts import NodeLayouts
 from fairlead.engine.inventory.pool import NodeDevices, Pool, SliceEntry
 from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.values import DeviceRef
@@ -31,6 +32,7 @@ class Inventory:
         self._layouts: WeakValueDictionary[tuple[NamedConsumption, frozenset[NamedConsumption]], CounterLayout] = (
             WeakValueDictionary()
         )
+        self._node_layouts = NodeLayouts()
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._ignored: dict[
@@ -192,7 +194,7 @@ class Inventory:
             return known
         pools = {**self._pools_on.get(node, {}), **self._network_attached}
         ordered = sorted(pools.values(), key=lambda pool: pool.sort_key)
-        found = self._on_node[node] = NodeDevices(ordered, node, labels, self.rules)
+        found = self._on_node[node] = NodeDevices(ordered, node, labels, self.rules, self._node_layouts)
         return found
 
     # ------------------------------------------------------------------------------------------------- internal

@@ -18,7 +18,7 @@ from fairlead.engine.inventory.neighbour_counts import NeighbourCounts
 from fairlead.engine.inventory.neighbours import Facet
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.types.allocation import AllocatedClaim
-from fairlead.engine.types.pods import PodNeeds, Port, ports_clash
+from fairlead.engine.types.pods import PODS, PodNeeds, Port, ports_clash
 from fairlead.engine.types.values import Amount, qualified
 
 Consumption = tuple[tuple[str, "Amount"], ...]
@@ -74,6 +74,8 @@ class Ledger:
             return True
         pool = device.pool
         totals, own = pool.layout.totals, self.counters.get(pool)
+        if own is None and pool.layout.each_fits and (self.empty or not pool.consumers):
+            return True
         for index, value in device.counter_consumption:
             used = value if self.empty else value + pool.used[index]
             if own is not None:
@@ -86,12 +88,13 @@ class Ledger:
         """Whether a shared device has this much of each capacity left."""
         own = self.used.get(device)
         running = device.use.consumed if device.use is not None and not self.empty else None
+        full_names, totals = device.kind.full_names, device.kind.totals
         for name, value in consumption:
-            full = qualified(name, device.pool.driver)
+            full = full_names[name]
             used: Amount = own.get(full, 0) if own else 0
             if running:
                 used += running.get(full, 0)
-            if used + value > device.kind.totals[full]:
+            if used + value > totals[full]:
                 return False
         return True
 
@@ -212,17 +215,10 @@ class Ledger:
 
     def node_lacks(self, node: NodeInfo, needs: PodNeeds) -> str | None:
         """What the node has too little of for one more pod with these needs; None when the pod fits."""
-        load = self.loads.get(node)
-        allocatable, used = node.allocatable, node.used
-        for name, value in needs.requests:
-            total = allocatable.get(name, 0)
-            if total == 0 and name == "pods" and not allocatable:
-                continue  # a node that publishes no resources takes any number of pods
-            left = total - (0 if self.empty else used.get(name, 0))
-            if load is not None:
-                left -= load.get(name, 0)
-            if value > left:
-                return f"{name}: {_thousandths(left)} left, {_thousandths(value)} wanted"
+        lacking = self._lacking(node, needs)
+        if lacking is not None:
+            left, wanted = self.left(node, lacking), dict(needs.requests)[lacking]
+            return f"{lacking}: {_thousandths(left)} left, {_thousandths(wanted)} wanted"
         if needs.ports:
             taken: list[Port] = list(self.ports.get(node, ()))
             if not self.empty:
@@ -231,6 +227,26 @@ class Ledger:
             clash = ports_clash(needs.ports, taken)
             if clash is not None:
                 return f"host port {clash[2]}/{clash[0]} is taken"
+        return None
+
+    def lacks_room(self, node: NodeInfo, needs: PodNeeds) -> bool:
+        """Whether `node_lacks` anything: asked of every node, and told of few."""
+        return self._lacking(node, needs) is not None or (
+            bool(needs.ports) and self.node_lacks(node, needs) is not None
+        )
+
+    def _lacking(self, node: NodeInfo, needs: PodNeeds) -> str | None:
+        """The first resource of which the node has too little left; None when it has enough of all."""
+        load = self.loads.get(node)
+        allocatable, used = node.allocatable, {} if self.empty else node.used
+        for name, value in needs.requests:
+            left = allocatable.get(name, 0) - used.get(name, 0)
+            if load:
+                left -= load.get(name, 0)
+            if value > left and (
+                allocatable or name != PODS
+            ):  # a node that publishes no resources takes any number of pods
+                return name
         return None
 
     def neighbours_refuse(self, node: NodeInfo, facet: Facet | None) -> str | None:

@@ -25,6 +25,7 @@ from fairlead.api.drivers import DriverAttributes, attributes_of, first_of
 from fairlead.api.texts import natural
 from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption, PoolCounters, published_counters
 from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
+from fairlead.engine.inventory.layouts import NodeLayouts
 from fairlead.engine.inventory.models import is_part, model_of
 from fairlead.kube import resource
 from fairlead.kube.quantity import QuantityError
@@ -234,7 +235,7 @@ class Pool(PoolCounters):
                 self.layout = layout(tuple(sorted((*counters, *_added_totals(self.added)))), consumed)
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
-        self.used = [0] * len(self.layout.keys)
+        self.used, self.consumers = [0] * len(self.layout.keys), 0
         self.tainted = [device for device in built if device.kind.taints]
         for order, device in enumerate(built):
             device.order = order
@@ -252,7 +253,7 @@ class Pool(PoolCounters):
     ) -> None:
         """None of its devices is looked at: the pool costs no more than reading its slices."""
         self.problem = pool_homes.crowded_text(node, self.driver, self.name)
-        self.layout, self.used, self.added = layout((), frozenset()), [], {}
+        self.layout, self.used, self.consumers, self.added = layout((), frozenset()), [], 0, {}
         self.devices, self.tainted, self.binding, self.withheld = {}, [], False, frozenset()
         self.local = {entry.node: [] for entry in current if entry.node}
 
@@ -299,10 +300,26 @@ class NodeDevices:
     `problems` are pools that have devices for the node and can't be used: incomplete or invalid.
     """
 
-    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules", "tainted")
+    __slots__ = (
+        "cache",
+        "devices",
+        "labels",
+        "layout",
+        "local_only",
+        "problems",
+        "rules",
+        "tainted",
+        "values",
+        "withheld",
+    )
 
     def __init__(
-        self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
+        self,
+        pools: list[Pool],
+        node: str,
+        labels: Mapping[str, str],
+        rules: tuple[resource.DeviceTaintRuleSpec, ...],
+        layouts: NodeLayouts,
     ) -> None:
         self.rules = rules
         self.labels = labels
@@ -322,6 +339,8 @@ class NodeDevices:
                 continue
             devices.extend(reached)
         self.devices = tuple(devices)
+        self.layout, self.values = layouts.of(self.devices)
+        self.withheld = any(pool.withheld for pool in pools)
         self.tainted = bool(rules) or any(device.kind.taints for device in devices)
         self.cache: dict[object, object] = {}  # what the allocator derived: candidates by filter
 

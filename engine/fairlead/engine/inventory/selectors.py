@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
 from fairlead.cel import CompileError, DeviceView, EvaluationError, Selector, compile_selector
 from fairlead.cel.devices.selector import BYTES_PER_TOKEN
 from fairlead.engine.inventory.device import Device
+from fairlead.engine.inventory.layouts import Columns, NodeLayout, Values
+from fairlead.engine.inventory.pool import NodeDevices
 
 RESULTS_MAX = 200_000  # remembered per expression
 BYTES_MAX = 128 * 2**20
@@ -21,6 +25,9 @@ BYTES_MAX = 128 * 2**20
 UNUSED_MAX = 64  # decisions
 CHECKED_EVERY = 8  # decisions
 RESULT_BYTES = 200
+SELECTION_BYTES_MAX = 32 * 2**20  # of what is remembered of nodes, by estimate: then it is begun anew
+ENTRY_BYTES = 400
+POSITION_BYTES = 80
 COST_ONE = 8  # estimated cost of a selector that weighs as one evaluation
 LENGTH_ONE = 64  # characters, likewise: it is compiled
 # True: selected. False: not. A text: the expression failed on this device, and how.
@@ -42,11 +49,31 @@ class _Known:
         return program + RESULT_BYTES * len(self.results)
 
 
+class Selection(NamedTuple):
+    """What selectors say of a node's devices, in stages: a device is looked at by a stage if those before it select it."""
+
+    noted: tuple[tuple[int, str | None], ...]  # position of each that all select (None), or on which one fails, and how
+    rejected: tuple[int, ...]  # by stage, how many it does not select
+
+
+class _Selections:
+    """Of nodes of one layout, by one list of stages. `columns`: of what they depend; None: of anything."""
+
+    def __init__(self, columns: Columns | None) -> None:
+        self.columns = columns
+        self.known: dict[Values, Selection] = {}
+
+
+Stages = tuple[tuple[str, ...], ...]
+
+
 class Selectors:
     """Compiled selectors, and their results remembered by what they read of a device. `begin` before each decision."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        self._selections: dict[tuple[NodeLayout, Stages], _Selections] = {}
+        self._selection_bytes = 0  # by estimate
         self._decision = 0
 
     def begin(self) -> None:
@@ -83,6 +110,52 @@ class Selectors:
             if result is not True:
                 return result
         return True
+
+    def select(self, stages: Stages, node: NodeDevices) -> Selection:
+        """What `evaluate` says of each device; remembered for all nodes of this layout that have the same values where it reads."""
+        texts = list(chain(*stages))
+        alike = self._selections.get((node.layout, stages))
+        if alike is None:
+            self._make_room(ENTRY_BYTES + sum(map(len, texts)))
+            alike = self._selections[node.layout, stages] = _Selections(self._columns(texts, node.layout))
+        if alike.columns is None:
+            return self._select(stages, node.devices)
+        for text in texts:
+            self._of(text)  # it is in use
+        values = tuple([node.values[run][index] for run, index in alike.columns])
+        found = alike.known.get(values)
+        if found is None:
+            found = self._select(stages, node.devices)
+            self._make_room(ENTRY_BYTES + POSITION_BYTES * (len(values) + len(found.noted)))
+            alike.known[values] = found
+        return found
+
+    def _make_room(self, size_bytes: int) -> None:
+        if self._selection_bytes > SELECTION_BYTES_MAX:
+            self._selections.clear()
+            self._selection_bytes = 0
+        self._selection_bytes += size_bytes
+
+    def _columns(self, texts: Iterable[str], layout: NodeLayout) -> Columns | None:
+        reads = [self._of(text).reads for text in texts]
+        names = dict.fromkeys(name for read in reads if read is not None for name in read[0])
+        return layout.columns(names) if layout.readable and None not in reads else None
+
+    def _select(self, stages: Stages, devices: Iterable[Device]) -> Selection:
+        noted: list[tuple[int, str | None]] = []
+        rejected = [0] * len(stages)
+        for position, device in enumerate(devices):
+            for stage, texts in enumerate(stages):
+                result = self.evaluate(texts, device)
+                if result is False:
+                    rejected[stage] += 1
+                    break
+                if result is not True:
+                    noted.append((position, result))
+                    break
+            else:
+                noted.append((position, None))
+        return Selection(tuple(noted), tuple(rejected))
 
     def _one(self, text: str, device: Device) -> SelectorResult:
         known = self._of(text)

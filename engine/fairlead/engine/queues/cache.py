@@ -29,6 +29,7 @@ from fairlead.engine.placement.search.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
 from fairlead.engine.placement.topology.domain_search import TopologyDomains
 from fairlead.engine.placement.value.fragmentation import FragmentationScore
+from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
 from fairlead.engine.queues.charges import Charge, Charges, add
 from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.tree import Tree
@@ -133,6 +134,7 @@ class SchedulerCache:
         self.node_snapshot = NodeSnapshot(self.selectors)
         self.placer = Placer(self.node_snapshot, self._ledger(), self.shapes)
         self.domains = TopologyDomains(self.placer, inventory)
+        self._leftovers = NodeLeftovers(self.node_snapshot, self.placer.ledger)
         self.charges = Charges((), self.selectors, nodes)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges, int]] = {}  # by gang UID, as of the last decision
@@ -192,9 +194,7 @@ class SchedulerCache:
         fragmentation = self.placer.fragmentation
         if workload is not self._workload:
             self._workload = workload
-            self.placer.set_fragmentation(
-                FragmentationScore.of(workload, self.compiler, self.node_snapshot, self.placer.ledger)
-            )
+            self.placer.set_fragmentation(FragmentationScore.of(workload, self.compiler, self._leftovers))
         elif (
             fragmentation is not None and self._membership != self.node_snapshot.membership and fragmentation.refresh()
         ):

@@ -304,6 +304,8 @@ class Charges:
         self, units: Sequence[PlacementUnit], node_snapshot: NodeSnapshot, at: Flavors | None
     ) -> tuple[Charge, ...]:
         """On any nodes; or on those whose pods these flavors count, then also where all devices there are of the same."""
+        if not self.flavors and at is None:
+            return ()
         requests = [
             request
             for unit in units
@@ -313,7 +315,7 @@ class Charges:
             if request.count and not request.admin
         ]
         among = {frozenset(kind) for request in set(requests) for kind in self._kinds_of(request, node_snapshot, at)}
-        if (not self.flavors or len(among) < 2) and at is None:
+        if len(among) < 2 and at is None:
             return ()
         found: list[Charge] = []
         for flavors in sorted(among - {frozenset()}, key=sorted) or [frozenset[str]()]:

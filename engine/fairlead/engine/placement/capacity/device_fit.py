@@ -9,9 +9,10 @@ Example: 3,000 pods for one GPU each, no two alike, and 200 nodes without a free
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
-from fairlead.engine.allocator.candidates import Candidates
+from fairlead.engine.allocator.candidates import Candidates, known_candidates
 from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.ledger import Ledger
@@ -90,9 +91,11 @@ class DeviceFit:
 
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> Spare | None:
         for rank, request in enumerate(alternatives):
-            if self._too_few(node, request):
-                continue
-            found = self._node_snapshot.candidates(node, request)
+            found = known_candidates(node.devices, request.filter)
+            if found is None:
+                if self._too_few(node, request):
+                    continue
+                found = self._node_snapshot.candidates(node, request)
             if request.all:
                 if found.all_problem is None:
                     return Spare(rank, 0)
@@ -112,9 +115,10 @@ class DeviceFit:
 
     def _too_few(self, node: CandidateNode, request: CompiledRequest) -> bool:
         """Whether fewer devices are free than it asks for, whatever they are: its selectors need not be evaluated then."""
-        if request.filter in node.devices.cache or request.all or request.admin:
-            return False  # evaluated before, or not to be told so
-        return sum(map(self._ledger.free, node.devices.devices)) < request.count
+        if request.all or request.admin:
+            return False  # not to be told so
+        free = filter(self._ledger.free, node.devices.devices)
+        return len(list(islice(free, request.count))) < request.count
 
     def free(self, request: CompiledRequest, found: Candidates) -> int:
         ledger = self._ledger

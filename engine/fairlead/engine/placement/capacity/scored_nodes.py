@@ -104,7 +104,7 @@ class ScoredNodes:
         info = node.info
         needs = self.shape.needs
         if len(needs) == 1:
-            if self.ledger.node_lacks(info, needs[0]) is not None:
+            if self.ledger.lacks_room(info, needs[0]):
                 return False
             return not self.shape.facets or self.ledger.neighbours_refuse(info, self.shape.facets[0]) is None
         return self._takes_all(info)
@@ -112,7 +112,7 @@ class ScoredNodes:
     def _takes_all(self, info: NodeInfo) -> bool:
         added = 0
         for needs in self.shape.needs:
-            if self.ledger.node_lacks(info, needs) is not None:
+            if self.ledger.lacks_room(info, needs):
                 break
             self.ledger.count_pod(info, needs, 1)
             added += 1

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fairlead.engine.allocator.requests import CompiledRequest, Compiler
-from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.pool import NodeDevices
-from fairlead.engine.placement.model import CandidateNode, NodeSnapshot
+from fairlead.engine.placement.model import CandidateNode
 from fairlead.engine.placement.shapes import UnitShape
 from fairlead.engine.placement.value.leftover import MEMORY_MAX, WHOLE, LeftoverValue, UsualRequest
 from fairlead.engine.placement.value.node_leftovers import NodeLeftovers
@@ -38,22 +37,20 @@ class _Wanted(NamedTuple):
 
 
 class FragmentationScore:
-    """One mix on the cluster as it is, refreshed when nodes change; for one placer, whose ledger it reads."""
+    """One mix on the cluster as it is, refreshed when nodes change; for one placer, whose ledger `leftovers` reads."""
 
-    def __init__(
-        self, usual: list[tuple[CompiledRequest, int, float]], seen: Seen, node_snapshot: NodeSnapshot, ledger: Ledger
-    ) -> None:
+    def __init__(self, usual: list[tuple[CompiledRequest, int, float]], seen: Seen, leftovers: NodeLeftovers) -> None:
         """`usual`: request, CPU (thousandths of a core), and its part of the mix."""
         self._usual = usual
         self._seen = seen
-        self._node_snapshot = node_snapshot
-        self.leftovers = NodeLeftovers(node_snapshot, ledger)
+        self._node_snapshot = leftovers.node_snapshot
+        self.leftovers = leftovers
         self._profiles: dict[CandidateNode, tuple[NodeDevices, Profile]] = {}
         self._valued: dict[CandidateNode, tuple[NodeDevices, LeftoverValue | None]] = {}  # as `_values`, by node
         self._wanted: dict[UnitShape, _Wanted] = {}
         self._parts: list[float] = []
         self._values: dict[Profile, LeftoverValue] = {}
-        self.partitions = PartitionScore(usual, node_snapshot, ledger)
+        self.partitions = PartitionScore(usual, leftovers.node_snapshot, leftovers.ledger)
         self._judged: frozenset[Profile] = frozenset()
         self.ahead = ScarceRequests((), self.leftovers)
         self._pace = Pace(0.0, 0.0)
@@ -61,9 +58,7 @@ class FragmentationScore:
         self.refresh()
 
     @classmethod
-    def of(
-        cls, workload: Workload | None, compiler: Compiler, node_snapshot: NodeSnapshot, ledger: Ledger
-    ) -> FragmentationScore | None:
+    def of(cls, workload: Workload | None, compiler: Compiler, leftovers: NodeLeftovers) -> FragmentationScore | None:
         if workload is None:
             return None
         kinds: dict[tuple[object, int, int], tuple[CompiledRequest, int, int]] = {}
@@ -78,7 +73,7 @@ class FragmentationScore:
         if len(kinds) < KINDS_MIN:
             return None
         usual = [(request, cpu, count / total) for request, cpu, count in kinds.values()]
-        return cls(usual, Seen.of(workload, compiler), node_snapshot, ledger)
+        return cls(usual, Seen.of(workload, compiler), leftovers)
 
     def cost(self, shape: UnitShape, node: CandidateNode, scarce: Scarce) -> tuple[int, int, int]:
         """(taken of scarce requests, waste, loss) of one unit of this shape there; low is better. The unit is likely to fit."""

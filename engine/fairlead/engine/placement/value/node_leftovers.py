@@ -25,7 +25,7 @@ class NodeLeftovers:
 
     def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
         self.node_snapshot = node_snapshot
-        self._ledger = ledger
+        self.ledger = ledger
         self._devices: dict[CandidateNode, tuple[NodeDevices, list[Device]]] = {}
         self._shares: dict[CandidateNode, tuple[NodeDevices, dict[CompiledRequest, int]]] = {}
         self._states: dict[CandidateNode, tuple[int, Leftovers, int]] = {}
@@ -43,15 +43,15 @@ class NodeLeftovers:
             return known[1], known[2]
         leftovers = tuple(sorted([self.left(device) for device in self.devices(node)]))
         info = node.info
-        load = self._ledger.loads.get(info)
-        cpu = info.allocatable.get(CPU, 0) - (0 if self._ledger.empty else info.used.get(CPU, 0))
+        load = self.ledger.loads.get(info)
+        cpu = info.allocatable.get(CPU, 0) - (0 if self.ledger.empty else info.used.get(CPU, 0))
         cpu -= load.get(CPU, 0) if load else 0
         self._states[node] = (node.changes, leftovers, cpu)
         return leftovers, cpu
 
     def left(self, device: Device) -> int:
         """Thousandths that the device has left: of a shared one, of the capacity that is scarcest on it."""
-        ledger = self._ledger
+        ledger = self.ledger
         if not ledger.free(device):
             return 0
         if not device.shared:
