@@ -191,6 +191,18 @@ def test_replicas_spread_and_keep_one_another_company(template):
     assert strategy == {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
+def test_the_controller_may_take_back_what_it_gave(template):
+    rules = by_name(template())["ClusterRole", "fairlead-controller"]["rules"]
+    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    wanted = {
+        ("pods", "delete"),
+        ("pods/eviction", "create"),
+        ("resourceclaims", "delete"),
+        ("resourceclaims/status", "patch"),
+    }
+    assert wanted <= may
+
+
 def monitors(template, **values: Any) -> set[str]:
     kinds = {"ServiceMonitor", "PrometheusRule"}
     found = template(values={"monitoring": values})
