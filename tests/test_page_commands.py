@@ -280,7 +280,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Shell]:
         for text in (
             "kubectl apply -f examples/00-queues",
             "kubectl apply -f examples/07-reclaim",
-            """sed 's/"4"/"600"/' examples/03-two-gangs/jobs.yaml | kubectl apply -f -""",
+            """sed 's/"5"/"600"/' examples/03-two-gangs/jobs.yaml | kubectl apply -f -""",
         ):
             await shell.run(Command("", "", text))
         shell.done.clear()

@@ -275,7 +275,7 @@ class Demo:
             "  fairlead top\n"
             "\nThe examples have run and stay as they ended. To see one again, for ten minutes instead of seconds:\n\n"
             "  kubectl delete -f examples/03-two-gangs\n"
-            '  sed \'s/"4"/"600"/\' examples/03-two-gangs/jobs.yaml | kubectl apply -f -\n'
+            '  sed \'s/"5"/"600"/\' examples/03-two-gangs/jobs.yaml | kubectl apply -f -\n'
             "  fairlead explain bert -n language\n"
             f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
             f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
