@@ -54,7 +54,7 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part, KUBERNETES=1.34 on clusters of that release)
 	@EXAMPLES=0.2 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
-slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take long, and properties on many examples (a quarter of an hour)
+slow: $(VENV)/.dev $(VENV)/.tools  ## run every case of every matrix, the tests on clusters of their own, and properties on many examples (twenty minutes)
 	@$(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
