@@ -283,9 +283,16 @@ async def demo(tmp_path: Path) -> AsyncIterator[Shell]:
             """sed 's/"5"/"600"/' examples/03-two-gangs/jobs.yaml | kubectl apply -f -""",
         ):
             await shell.run(Command("", "", text))
-        shell.done.clear()
         shell.view = View(made.admin)
         await shell.view.gang("bert", "Waiting", "Admitted", "Running", namespace="language", timeout_s=60.0)
+
+        async def billed() -> bool:
+            await shell.run(Command("", "", "fairlead cost --window 1h --ledger DIR"))
+            failed, shell.failed = shell.failed, []
+            return not failed
+
+        await until(billed, what="the ledger holds something", timeout_s=60.0)
+        shell.done.clear()
         yield shell
 
 

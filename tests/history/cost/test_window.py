@@ -67,3 +67,11 @@ def test_a_month_has_the_moment_and_28_to_31_days(time_us: int) -> None:
     found = month_of(time_us)
     assert found.since_us <= time_us < found.until_us
     assert 28 <= (found.until_us - found.since_us) / DAY_US <= 31
+
+
+def test_a_ledger_of_less_than_a_second_says_that_it_has_only_begun():
+    begins = day("2026-01-10") + 400_000
+    with pytest.raises(
+        CostError, match=r"began at 2026-01-10T00:00:00Z and holds no whole second yet: ask again in a minute"
+    ):
+        known_part(Window(day("2026-01-01"), day("2026-02-01")), (begins, begins + 500_000))

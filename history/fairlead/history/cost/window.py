@@ -68,6 +68,8 @@ def known_part(window: Window, known: tuple[int, int] | None) -> Known:
             "the ledger holds nothing yet: the controller writes it as it runs (docs/cost.md); see that it was started with one"
         )
     whole = Window(-(-known[0] // SECOND_US) * SECOND_US, known[1] // SECOND_US * SECOND_US)
+    if whole.until_us <= whole.since_us:
+        raise CostError(f"the ledger began at {shown(known[0])} and holds no whole second yet: ask again in a minute")
     part = Window(max(window.since_us, whole.since_us), min(window.until_us, whole.until_us))
     if part.until_us <= part.since_us:
         raise CostError(
