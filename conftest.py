@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_TEMPORARY] = Path(tempfile.mkdtemp(prefix="fl-"))
         config.stash[_TEMPORARY].chmod(0o755)  # a database server is another user
         os.environ["TMPDIR"] = tempfile.tempdir = str(config.stash[_TEMPORARY])
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a run in the background; what tests start would inherit it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a run in the background: what tests start would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_STDERR] = os.dup(sys.stderr.fileno())  # tests' own output is captured
     config.stash[_HEAP] = contextlib.ExitStack()
