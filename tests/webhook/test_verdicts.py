@@ -48,7 +48,7 @@ def _without_columns(expected: Json) -> str:
 
 def test_the_page_is_made_of_the_table() -> None:
     for path, text in ((table.PAGE, table.page()), (table.RULES_PAGE, table.rules_page())):
-        assert path.read_text() == text, "run: python tests/webhook/verdict_table.py"
+        assert path.read_text() == text, "run: python -m tests.webhook.verdict_table"
 
 
 def test_every_row_of_the_page_links_to_the_line_of_its_case() -> None:

@@ -1,12 +1,11 @@
 """The table of verdicts as data, and the documentation page that is made of it.
 
-`python tests/webhook/verdict_table.py` writes docs/admission.md and docs/admission-rules.md; test_verdicts.py holds the pages and the webhook to
+`python -m tests.webhook.verdict_table` writes docs/admission.md and docs/admission-rules.md; test_verdicts.py holds the pages and the webhook to
 the table. A case names ready policies, or holds its own; `shared`: drivers of `sharedClaimDrivers`.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,10 +19,7 @@ from fairlead.webhook.offline import Result, World, judge, world_of
 from fairlead.webhook.policy.policies import Kind
 from fairlead.webhook.policy.refusals import REFUSALS
 from fairlead.webhook.policy.rules import RULES
-
-_load = functools.partial(
-    yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-)  # run by its path it sees no tests.support
+from tests.support import quick_yaml
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +50,7 @@ def files() -> list[Path]:
 
 def cases() -> Iterator[tuple[str, Json]]:
     for file in files():
-        section = _load(file.read_text())
+        section = quick_yaml.load(file.read_text())
         for case in section["cases"]:
             yield f"{section['title']}: {case['name']}", case
 
@@ -68,7 +64,7 @@ def in_names_of(driver: str, found: Any) -> Any:
 def policies_of(case: Json) -> list[Json]:
     """The manifests of the case's policies."""
     return [
-        _load((READY / f"{found}.yaml").read_text()) if isinstance(found, str) else found
+        quick_yaml.load((READY / f"{found}.yaml").read_text()) if isinstance(found, str) else found
         for found in case.get("policies", ())
     ]
 
@@ -76,7 +72,7 @@ def policies_of(case: Json) -> list[Json]:
 def world(case: Json) -> World:
     """The cluster of a case; `driver` of a case is whose devices it has."""
     driver = case.get("driver", names.DRIVER)
-    documents = [*_load((TABLE / "world.yaml").read_text()), *policies_of(case)]
+    documents = [*quick_yaml.load((TABLE / "world.yaml").read_text()), *policies_of(case)]
     made = world_of(in_names_of(driver, documents), drivers=(driver,), shared_drivers=tuple(case.get("shared", ())))
     assert made.faults == []
     return made
@@ -166,7 +162,7 @@ def _rules() -> str:
 
 def _section(file: Path) -> str:
     text = file.read_text()
-    section, link = _load(text), f"../{file.relative_to(ROOT)}"
+    section, link = quick_yaml.load(text), f"../{file.relative_to(ROOT)}"
     lines = [f"## {section['title']}\n", f"{section['intro']} Cases: [{file.name}]({link}).\n"]
     lines += ["| case | verdict | message |", "|---|---|---|"]
     for case, line in zip(section["cases"], _lines_of_cases(text), strict=True):

@@ -18,7 +18,6 @@ from fairlead.engine.allocator.candidates import candidates, taints
 from fairlead.engine.allocator.requests import CompiledRequest, Compiler, InvalidClaimError
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.inventory.pool import NodeDevices
@@ -26,7 +25,7 @@ from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.queues.charges import Charges, share
 from fairlead.engine.types.pods import PodNeeds, Workload
 from fairlead.engine.types.settings import FlavorSpec
-from fairlead.engine.types.values import DeviceRef, qualified
+from fairlead.engine.types.values import Consumption, DeviceRef, qualified
 from fairlead.history.ledger.entries import WHOLE_PPM, Measure, Unavailable, Unit, UnitSeen, Vacancy
 from fairlead.kube import resource
 

@@ -19,7 +19,8 @@ from fairlead.engine.allocator.result import ClaimCandidates, Pick, SearchResult
 from fairlead.engine.allocator.search_space import Constraint, Counts, SearchSpace, add_all
 from fairlead.engine.allocator.steps import StepBudget
 from fairlead.engine.inventory.device import Device
-from fairlead.engine.inventory.ledger import Consumption, Ledger
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.types.values import Consumption
 
 
 def take_device(ledger: Ledger, request: CompiledRequest, device: Device, consumption: Consumption) -> bool:

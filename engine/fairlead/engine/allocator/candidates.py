@@ -12,12 +12,12 @@ from typing import Final
 from fairlead.api import names
 from fairlead.engine.allocator.requests import DeviceFilter
 from fairlead.engine.inventory.device import Device
-from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.models import Model, mig_share, model_of
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.inventory.pool import NodeDevices, number_ordinals
 from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.types.reasons import Rejection
+from fairlead.engine.types.values import Consumption
 from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 512  # filters per node
@@ -48,29 +48,28 @@ class Candidates:
         return self._models
 
 
-def known_candidates(node: NodeDevices, wanted: DeviceFilter) -> Candidates | None:
-    """Those that were evaluated before."""
-    found = node.cache.get(wanted)
+def known_candidates(node: NodeDevices, key: object) -> Candidates | None:
+    """Those that were evaluated before: by a filter, or by what alike filters have in common."""
+    found = node.cache.get(key)
     assert found is None or isinstance(found, Candidates)
     return found
 
 
 def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
-    found = node.cache.get(wanted)
+    found = known_candidates(node, wanted)
     if found is None:
         if len(node.cache) >= REMEMBERED_MAX:
             node.cache.clear()
         found = node.cache[wanted] = (
             _filter(node, wanted, selectors) if node.tainted else _untainted(node, wanted, selectors)
         )
-    assert isinstance(found, Candidates)
     return found
 
 
-def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> object:
+def _untainted(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     """Filters that differ in what they tolerate have the same candidates there: thousands of them cost as much as one."""
     alike = (wanted.class_selectors, wanted.selectors, wanted.capacity, wanted.banned, wanted.model, wanted.aligned)
-    found = node.cache.get(alike)
+    found = known_candidates(node, alike)
     if found is None:
         found = node.cache[alike] = _filter(node, wanted, selectors)
     return found

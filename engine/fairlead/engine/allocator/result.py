@@ -14,9 +14,8 @@ from typing import NamedTuple
 from fairlead.engine.allocator.candidates import Candidates
 from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
 from fairlead.engine.inventory.device import Device
-from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.node_selector import NODE_NAME
-from fairlead.engine.types.values import DeviceRef, text
+from fairlead.engine.types.values import Consumption, DeviceRef, text
 from fairlead.kube import resource
 from fairlead.kube.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 

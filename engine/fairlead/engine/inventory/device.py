@@ -15,7 +15,7 @@ from math import inf
 from fairlead.api import names, withheld
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.counters import CounterConsumption, NamedConsumption, PoolCounters, named_consumption
-from fairlead.engine.types.values import Amount, DeviceRef, amount, consumption, qualified
+from fairlead.engine.types.values import Amount, Consumption, DeviceRef, amount, consumption, qualified
 from fairlead.kube import resource, timestamps
 from fairlead.kube.core import NodeSelector
 from fairlead.kube.quantity import Quantity, QuantityError
@@ -26,8 +26,6 @@ Value = tuple[str, object]
 Values = frozenset[Value]
 """What one device has of an attribute: one value, several of a list, none where it lacks it."""
 _NONE: frozenset[Value] = frozenset()
-Requested = tuple[tuple[str, Amount], ...]
-"""Capacities with amounts."""
 CONSUMED_MAX = 1_000  # answers remembered per kind
 
 
@@ -72,9 +70,9 @@ class DeviceKind:
         self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
         if self.shared:
             self.totals = {self.full_names[name]: amount(entry.value) for name, entry in spec.capacity.items()}
-        self._consumed: dict[Requested, Requested | None] = {}
+        self._consumed: dict[Consumption, Consumption | None] = {}
 
-    def consumed(self, requested: Requested) -> Requested | None:
+    def consumed(self, requested: Consumption) -> Consumption | None:
         """What a request for these capacities takes of one; None where it can never serve the request (`values.consumption`)."""
         try:
             return self._consumed[requested]

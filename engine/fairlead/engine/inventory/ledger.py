@@ -19,9 +19,8 @@ from fairlead.engine.inventory.neighbours import Facet
 from fairlead.engine.inventory.nodes import NodeInfo
 from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.pods import PODS, PodNeeds, Port, ports_clash
-from fairlead.engine.types.values import Amount, qualified
+from fairlead.engine.types.values import Amount, Consumption, qualified
 
-Consumption = tuple[tuple[str, "Amount"], ...]
 UNLIMITED = 1 << 62
 
 

@@ -18,7 +18,6 @@ from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest, D
 from fairlead.engine.allocator.result import Pick
 from fairlead.engine.inventory.device import Device
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.inventory.ledger import Consumption
 from fairlead.engine.inventory.models import mig_share
 from fairlead.engine.inventory.node_table import NodeTable
 from fairlead.engine.inventory.pool import Pool
@@ -29,7 +28,7 @@ from fairlead.engine.queues.pod_charges import Flavors, PodCharges
 from fairlead.engine.types.allocation import AllocatedClaim
 from fairlead.engine.types.pods import PodNeeds
 from fairlead.engine.types.settings import FlavorSpec, Problem
-from fairlead.engine.types.values import Amount, amount, qualified
+from fairlead.engine.types.values import Amount, Consumption, amount, qualified
 
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]

@@ -140,13 +140,17 @@ def _in_range(
     return None if high is not None and value > amount(high) else value
 
 
+Consumption = tuple[tuple[str, Amount], ...]
+"""Amounts by name of a capacity: requested of a shared device, or taken of it."""
+
+
 def consumption(
-    requests: tuple[tuple[str, Amount], ...],
+    requests: Consumption,
     capacity: Mapping[str, DeviceCapacity],
     *,
     driver: str,
     shared: bool,
-) -> tuple[tuple[str, Amount], ...] | None:
+) -> Consumption | None:
     """What a request takes of a device: (capacity name as published, amount) for each; () of an exclusive device.
 
     None when the device can never serve the request: it lacks a capacity, has too little, or its policy refuses.

@@ -35,7 +35,6 @@ from fairlead.cel import types as t
 from fairlead.cel.devices.requests import Request
 from fairlead.cel.kubernetes import BASE
 from fairlead.kube import labels
-from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resource import OpaqueDeviceConfiguration, ResourceClaimSpec
 from fairlead.webhook.legacy import LegacyLimits
 from fairlead.webhook.objects.fields import Json, Path, map_at
@@ -61,8 +60,7 @@ class SelectingPolicy:
     @staticmethod
     def of(policy: TenancyPolicy) -> SelectingPolicy:
         """Raises SelectorError."""
-        raw = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
-        return SelectingPolicy(policy, labels.from_label_selector(msgspec.convert(raw, LabelSelector)))
+        return SelectingPolicy(policy, labels.from_label_selector(policy.spec.namespace_selector))
 
 
 def of_namespace(known: Mapping[str, SelectingPolicy], namespace: str, namespace_labels: Mapping[str, str]) -> Policies:
