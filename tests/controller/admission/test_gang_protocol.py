@@ -65,11 +65,9 @@ async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
 async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_waits_whole_with_its_reason(bench: Bench):
     await bench.template("one")
     async with bench.controller():
-        first, second = await asyncio.gather(
-            bench.gang("red", 12, template="one", sleep=3), bench.gang("blue", 12, template="one", sleep=3)
-        )
-        await bench.until(lambda: bench.running(first) or bench.running(second), "one gang runs")
-        waiting, name = (second, "blue") if bench.running(first) else (first, "red")
+        red, blue = await asyncio.gather(bench.gang("red", 12, template="one"), bench.gang("blue", 12, template="one"))
+        await bench.until(lambda: bench.running(red) or bench.running(blue), "one gang runs")
+        running, waiting, name = (red, blue, "blue") if bench.running(red) else (blue, red, "red")
         assert bench.gated(waiting)
         assert len(bench.allocated()) == 12
         await bench.until(
@@ -80,7 +78,9 @@ async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_wa
         assert status["reason"] == "DevicesInUse", status
         assert "12" in status["message"]
         await bench.event(name, "DevicesInUse")
+        await bench.delete(running)
         await bench.until(lambda: bench.running(waiting), "the other runs when the first has ended")
+        await bench.delete(waiting)
         await bench.until(lambda: bench.watchdog.held == 0, "everything is given back", 40)
 
 

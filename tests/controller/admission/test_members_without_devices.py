@@ -52,9 +52,7 @@ def cpu(amount: str) -> dict[str, Any]:
     }
 
 
-async def gang(
-    bench: Bench, name: str, heads: int, workers: int, *, head_cpu: str = "1", sleep: float | None = None
-) -> list[str]:
+async def gang(bench: Bench, name: str, heads: int, workers: int, *, head_cpu: str = "1") -> list[str]:
     """Heads come first, as Ray's and MPI's do."""
     size = heads + workers
     pods = [f"{name}-head-{number}" for number in range(heads)]
@@ -62,7 +60,7 @@ async def gang(
         await bench.pod(pod, gang=name, size=size, annotations=ALL, **cpu(head_cpu))
     others = [f"{name}-gpu-{number}" for number in range(workers)]
     for pod in others:
-        await bench.pod(pod, template="one", gang=name, size=size, sleep=sleep)
+        await bench.pod(pod, template="one", gang=name, size=size)
     return [*pods, *others]
 
 
@@ -70,7 +68,7 @@ async def test_a_head_waits_with_its_workers_and_starts_with_them(bench: Bench) 
     starts = Starts(bench)
     await bench.template("one")
     async with bench.controller():
-        first = await gang(bench, "red", 1, 12, sleep=3)
+        first = await gang(bench, "red", 1, 12)
         await bench.until(lambda: bench.running(first), "the first gang runs")
         second = await gang(bench, "blue", 2, 8)
         await bench.until(lambda: bench.status("blue").get("reason") == "DevicesInUse", "the other waits for devices")
@@ -78,6 +76,7 @@ async def test_a_head_waits_with_its_workers_and_starts_with_them(bench: Bench) 
         status = bench.status("blue")
         assert "its 8 pods with devices, 1 device each: 8 wanted, 4 free on 1 node, 4 missing" in status["message"]
         assert status["withoutDevices"] == ["blue-head-0", "blue-head-1"]
+        await bench.delete(first)
         await bench.until(lambda: bench.running(second), "heads and workers run once devices are free")
         await bench.until(lambda: bench.status("blue").get("phase") == "Running", "its Gang says so")
         assert bench.status("blue")["members"] == 10

@@ -64,6 +64,24 @@ async def test_an_error_is_tried_again_although_nothing_changes() -> None:
     assert await taken(line) == ["p"]
 
 
+async def test_a_pod_that_failed_by_an_error_waits_longer_each_time_whatever_changes() -> None:
+    """A binding that fails gives its claim back, which is a change of the pod's claim: no reason to bind again at once."""
+    time = VirtualTime()
+    line = queue(time)
+    line.add("p")
+    for wait_s in (1.0, 2.0, 4.0):
+        assert await taken(line) == ["p"]
+        line.unschedulable("p", retry=True)
+        line.add("p")
+        line.something_changed()
+        time.now += wait_s - 0.1
+        assert await taken(line) == []
+        time.now += 0.2
+    line.drop("p")
+    line.add("p")
+    assert await taken(line) == ["p"]
+
+
 # -- the cache -----------------------------------------------------------------------------------------------------
 
 

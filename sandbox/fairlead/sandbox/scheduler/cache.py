@@ -181,6 +181,7 @@ class PodQueue:
         self._active: dict[str, int] = {}  # key -> sequence of its live heap entry
         self._unschedulable: dict[str, float] = {}  # key -> not before
         self._backoff: dict[str, float] = {}  # unschedulable, and something changed since -> due
+        self._failed: dict[str, float] = {}  # an error and no verdict -> due, whatever changes
         self._attempts: dict[str, int] = {}
         self._priority: dict[str, int] = {}
         self._age: dict[str, int] = {}
@@ -188,18 +189,25 @@ class PodQueue:
         self._wake = asyncio.Event()
 
     def add(self, key: str, *, priority: int = 0) -> None:
-        """Make the pod active: it is new, or it changed."""
-        self._unschedulable.pop(key, None)
-        self._backoff.pop(key, None)
+        """Make the pod active: it is new, or it changed. One that failed by an error waits until it is due all the same.
+
+        Upstream pops pods before their backoff is over where nothing else is active (SchedulerPopFromBackoffQ), but none
+        that failed by an error: those have a queue of their own (podErrorBackoffQ of backend/queue/backoff_queue.go).
+        """
         self._priority[key] = priority
         self._age.setdefault(key, next(self._sequence))
+        if key in self._failed:
+            return
+        self._unschedulable.pop(key, None)
+        self._backoff.pop(key, None)
         if key not in self._active:
             self._active[key] = self._age[key]
             heapq.heappush(self._heap, (-priority, self._age[key], key))
         self._wake.set()
 
     def drop(self, key: str) -> None:
-        for each in (self._active, self._unschedulable, self._backoff, self._attempts, self._priority, self._age):
+        waiting = (self._unschedulable, self._backoff, self._failed)
+        for each in (self._active, *waiting, self._attempts, self._priority, self._age):
             each.pop(key, None)
 
     bound = drop
@@ -208,7 +216,7 @@ class PodQueue:
         """The pod could not be scheduled. `retry`: because of an error, so it is tried again even when nothing changes."""
         attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
         due_s = self._clock() + min(self._max_s, self._first_s * 2.0 ** (attempts - 1))
-        (self._backoff if retry else self._unschedulable)[key] = due_s
+        (self._failed if retry else self._unschedulable)[key] = due_s
         self._wake.set()
 
     def something_changed(self) -> None:
@@ -235,6 +243,9 @@ class PodQueue:
     def _promote(self) -> float | None:
         """Make active what is due; seconds until the next is due, None if nothing waits."""
         now_s = self._clock()
-        for key in [key for key, due_s in self._backoff.items() if due_s <= now_s]:
-            self.add(key, priority=self._priority.get(key, 0))
-        return min(self._backoff.values()) - now_s if self._backoff else None
+        for waiting in (self._backoff, self._failed):
+            for key in [key for key, due_s in waiting.items() if due_s <= now_s]:
+                del waiting[key]
+                self.add(key, priority=self._priority.get(key, 0))
+        due = [*self._backoff.values(), *self._failed.values()]
+        return min(due) - now_s if due else None

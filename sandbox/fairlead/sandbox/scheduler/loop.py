@@ -257,8 +257,10 @@ class Scheduler:
 
     def _place(self, pod: Obj, outcome: Placed, group: asyncio.TaskGroup) -> None:
         for claim, allocation in outcome.claims:
-            if allocation is not None and self._cache.is_in_flight(claim):
-                self._queue.unschedulable(key_of(pod), retry=True)
+            if allocation is not None and self._cache.is_in_flight(
+                claim
+            ):  # a verdict upstream, too: it comes back with the claim
+                self._queue.unschedulable(key_of(pod))
                 return
         self._cache.assume(pod, outcome.node)
         for claim, allocation in outcome.claims:
@@ -278,15 +280,16 @@ class Scheduler:
                     latest[uid_of(claim)] = written
                 await self._binder.pod(pod, outcome.node)
         except Exception as error:
+            self._queue.unschedulable(key_of(pod), retry=True)  # before its claims change, which would make it active
             self._cache.forget(pod)
             for claim, _ in outcome.claims:
                 self._cache.drop_allocation(uid_of(claim))
+            self._queue.something_changed()
             await self._binder.unreserve(pod, list(latest.values()))
             level = logging.INFO if isinstance(error, errors.ApiError | AllocatedElsewhere) else logging.ERROR
             log.log(level, "pod %s not bound to %s: %s", key_of(pod), outcome.node, error)
             with contextlib.suppress(errors.ApiError):
                 await self._report(pod, Unschedulable(reason=SCHEDULER_ERROR, message=f"binding rejected: {error}"))
-            self._queue.unschedulable(key_of(pod), retry=True)
             return
         self._queue.bound(key_of(pod))
         text = f"Successfully assigned {key_of(pod)} to {outcome.node}"
