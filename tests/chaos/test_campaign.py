@@ -10,9 +10,9 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-KEPT = (100, 313, 20036, 30118, 50074, 51775)
-"""Of the seeds of which a run failed before a defect was mended (docs/reliability.md). Other code makes other runs of them: what each
-found has a test of its own.
+KEPT = (30118, 51775)
+"""Two of the seeds of which a run failed before a defect was mended (docs/reliability.md). Other code makes other runs of them, so what
+each found has a test of its own; these are runs that are the same until the code changes, where CI's campaign draws fresh seeds.
 """
 _LINE = re.compile(r"^seed (\d+): (ok|FAILED) (\w+)", re.MULTILINE)
 
@@ -35,15 +35,15 @@ def digests(*arguments: str) -> dict[int, str]:
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
-    first = digests("--seed=1", "--runs=2", "--steps=120")
-    again = digests("--seed=1", "--runs=2", "--steps=120", "--workers=2")
+    first = digests("--seed=1", "--runs=2", "--steps=60")
+    again = digests("--seed=1", "--runs=2", "--steps=60", "--workers=2")
     assert first == again
     assert len(set(first.values())) == 2
 
 
 def test_a_run_does_not_depend_on_the_one_before_it():
     """Those before it leave other files on the nodes' disks, and 20077 loses power."""
-    assert digests("--seed=20076", "--runs=2")[20077] == digests("--seed=20077", "--runs=1")[20077]
+    assert digests("--seed=20076", "--runs=2", "--steps=120")[20077] == digests("--seed=20077", "--steps=120")[20077]
 
 
 @pytest.mark.parametrize("seed", KEPT)
@@ -51,17 +51,7 @@ def test_what_failed_once_is_mended(seed: int):
     assert seed in digests(f"--seed={seed}", "--steps=300")
 
 
-@pytest.mark.parametrize(
-    ("mutation", "first"), [("release-before-all-is-written", 1), ("devices-under-way-are-free", 32)]
-)
-def test_a_defect_is_found(mutation: str, first: int):
-    """Seed 32 is the first that finds the second one, after 31 that do not; where it no longer does, those after it are tried."""
-    status, shown = chaos(f"--mutation={mutation}", "--until-failed", f"--seed={first}", "--runs=60", "--steps=300")
-    assert status == 1, shown
-    assert "FAILED" in shown
-
-
-def test_a_failing_run_is_shrunk_to_steps_that_fail_again():
+def test_a_defect_is_found_and_its_run_is_shrunk_to_steps_that_fail_again():
     given = ("--mutation=release-before-all-is-written", "--until-failed", "--seed=1", "--steps=40")
     status, shown = chaos(*given, "--runs=20", "--shrink")
     assert status == 1, shown
