@@ -17,6 +17,7 @@ VERSION := $(shell sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' lib/fairlead/api
 HUNG := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 export GPUS ?= 400
 export KILLS ?= 10
+export NODES ?= 200
 # Which Kubernetes the clusters of a run are (1.34, 1.35, 1.36; empty: the newest): demo, test, e2e, chaos.
 export KUBERNETES ?=
 # Where a shell or an image forbids bytecode, each of the hundreds of programs that tests start would compile all of its modules again.
@@ -60,7 +61,7 @@ slow: $(VENV)/.dev $(VENV)/.tools  ## run every case of every matrix, the tests 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m "install and not slow" --no-header -rs tests/manifests/test_install.py tests/manifests/test_image_archive.py tests/manifests/release/test_krew.py
 
-scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
+scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes; NODES=200)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
 
 evictions: $(VENV)/.dev  ## reclaim half of a full cluster at once, and kill the controller meanwhile (GPUS=400)
@@ -94,7 +95,7 @@ gpu: $(VENV)/.dev  ## try everything on this machine's NVIDIA GPU, without a clu
 	@$(BIN)/python -m tests.hardware $(if $(SETTINGS),--settings) $(if $(ROOTFS),--rootfs $(ROOTFS)) $(if $(DRIVER_ROOT),--driver-root $(DRIVER_ROOT)) $(if $(RECORD),--record $(RECORD)) $(if $(NVIDIA_DRIVER),--nvidia-driver $(NVIDIA_DRIVER)) $(if $(STANDIN),--standin)
 
 e2e: $(VENV)/.dev  ## the cases of the demo on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes; DRIVER=gpu.nvidia.com, KUBERNETES=1.34
-	@$(BIN)/python -m pytest e2e $(if $(DRIVER),--driver $(DRIVER)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
+	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),,-n $(TESTERS) --dist loadfile --no-header) $(if $(DRIVER),--driver $(DRIVER)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
 
 manifests: $(VENV)/.tools  ## write the dashboards, and render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python -m monitoring

@@ -1,4 +1,4 @@
-"""A cluster of two hundred nodes fills to the last GPU: the real webhook, controller, drivers and apiserver, no error anywhere.
+"""A cluster of two hundred nodes (NODES) fills to the last GPU: the real webhook, controller, drivers and apiserver, no error anywhere.
 
 Not part of `make test`: it takes minutes. `make scale` runs it and prints how fast it went.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import Counter
 
@@ -21,7 +22,7 @@ from fairlead.sandbox.objects import phase_of, results_of
 from tests.support import tasks
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template
 
-NODES, GPUS = 200, 8
+NODES, GPUS = int(os.environ.get("NODES", "200")), 8
 AT_ONCE = 32
 # One process plays two hundred machines, each that much slower than a real one; no node may count as gone for that. That the
 # drivers' sockets answer is seen from the pods: their own checks would only say how slow this process is.
@@ -66,7 +67,7 @@ async def _create(client: Client, count: int) -> None:
 
 @pytest.mark.scale
 @pytest.mark.timeout(900)
-async def test_two_hundred_nodes_fill_with_sixteen_hundred_pods(
+async def test_all_nodes_fill_with_a_pod_for_each_gpu(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = NODES * GPUS
