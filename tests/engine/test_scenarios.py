@@ -1,4 +1,4 @@
-"""The scenario tables: each is run, and each is listed in the docs."""
+"""The scenario tables: each is run, decides what was recorded of it, and is listed in the docs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
-from tests.support import quick_yaml
+from tests.support import decisions, quick_yaml
+from tests.support.decisions_sources import Case, scenario_case
 from tests.support.engine.scenario import Scenario
 
 HERE = Path(__file__).resolve().parent
@@ -17,13 +17,24 @@ TABLES = {
     path.stem: quick_yaml.load(path.read_text(encoding="utf-8")) for path in sorted((HERE / "scenarios").glob("*.yaml"))
 }
 CASES = [(f"{table}: {body['name']}", body) for table, bodies in TABLES.items() for body in bodies]
+RECORDED = decisions.read(decisions.RECORD)
 
 
-@pytest.mark.parametrize("driver", [names.DRIVER, NVIDIA])
+@pytest.mark.parametrize(
+    ("table", "body"), [pytest.param(name.partition(": ")[0], body, id=name) for name, body in CASES]
+)
+def test_it_goes_as_the_table_says_and_as_recorded(table: str, body: dict[str, Any]):
+    """With devices as our driver publishes them. `make decisions RECORD=1 ONLY=scenarios` records what changed."""
+    faults: list[str] = []
+    case = Case(scenario_case(table, body["name"]), lambda: faults.extend(Scenario(body).check()))
+    how, _ = decisions.difference(case, RECORDED.get(case.name))
+    assert not faults, f"{body['name']}:\n" + "\n".join(faults)
+    assert how is None, f"{case.name} {how}"
+
+
 @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in CASES])
-def test_it_goes_as_the_table_says(body: dict[str, Any], driver: str):
-    """With devices as our driver publishes them, and as NVIDIA's does."""
-    assert not (faults := Scenario(body, driver).check()), f"{body['name']}:\n" + "\n".join(faults)
+def test_it_goes_so_with_devices_as_nvidias_driver_publishes_them(body: dict[str, Any]):
+    assert not (faults := Scenario(body, NVIDIA).check()), f"{body['name']}:\n" + "\n".join(faults)
 
 
 def test_there_are_enough_of_them_and_no_two_have_one_name():

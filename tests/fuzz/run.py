@@ -76,16 +76,21 @@ class Run:
     def goes_on(self, limits: Limits) -> bool:
         """To be asked before each input: whether the run is not over."""
         part = limits.part(self._number, time.monotonic() - self._began)
-        if self._settled is None and part >= SETTLED:
+        judges = (
+            limits.inputs is None or limits.inputs > NOT_JUDGED
+        )  # else none of the process' objects is counted for it
+        if judges and self._settled is None and part >= SETTLED:
             memory.collect()
             self._settled = (self._number, memory.used_mib(), memory.blocks())
         return part < 1.0 and len(self._findings) < FINDINGS_MAX
 
     def outcome(self) -> Outcome:
         elapsed_s = time.monotonic() - self._began
-        memory.collect()
-        since, mib, blocks = self._settled or (self._number, memory.used_mib(), memory.blocks())
-        growth, more, later = memory.used_mib() - mib, memory.blocks() - blocks, self._number - since
+        growth, more, later = 0.0, 0, 0
+        if self._settled is not None:
+            memory.collect()
+            since, mib, blocks = self._settled
+            growth, more, later = memory.used_mib() - mib, memory.blocks() - blocks, self._number - since
         if later >= NOT_JUDGED and (
             growth > self._target.growth_mib or more > BLOCKS_AT_LEAST + later * BLOCKS_AN_INPUT
         ):

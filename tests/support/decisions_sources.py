@@ -51,7 +51,11 @@ class Case:
 def _scenarios(_data: Data) -> Iterator[Case]:
     for path in sorted(TABLES.glob("*.yaml")):
         for body in quick_yaml.load(path.read_text(encoding="utf-8")):
-            yield Case(f"scenarios/{path.stem}/{_slug(body['name'])}", partial(_scenario, body), quick=True)
+            yield Case(scenario_case(path.stem, body["name"]), partial(_scenario, body), quick=True)
+
+
+def scenario_case(table: str, name: str) -> str:
+    return f"scenarios/{table}/{_slug(name)}"
 
 
 def _scenario(body: dict[str, Any]) -> None:
