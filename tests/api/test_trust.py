@@ -88,6 +88,7 @@ def test_every_name_that_code_reads_is_in_the_table() -> None:
     assert unknown == set(), "add a row to lib/fairlead/api/trust.yaml: who writes it, what keeps others from it"
 
 
+@pytest.mark.slow
 def test_every_key_of_ours_that_is_spelled_elsewhere_is_in_the_table() -> None:
     known = trust.keys() | WRITTEN_ONLY
     unknown = {

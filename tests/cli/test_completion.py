@@ -57,6 +57,7 @@ async def complete(kubeconfig: Path, *words: str) -> list[str]:
 
 @pytest.mark.one_in(4)
 @on_a_cluster
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("words", "found"),
     [

@@ -52,6 +52,7 @@ def _judged(case: dict[str, Any]) -> tuple[str, str | None, int | None]:
     return verdict.outcome.value, verdict.reason, selector.estimated_cost
 
 
+@pytest.mark.one_in(4)
 def test_cel_verdict_agrees(case: dict[str, Any]) -> None:
     outcome, reason, cost = _judged(case)
     assert outcome == case["expect"], (case["expression"], reason, case.get("message"))

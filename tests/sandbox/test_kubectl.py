@@ -127,6 +127,7 @@ async def test_apply_creates_then_changes_then_leaves_alone(kubectl: Kubectl) ->
     assert "-    image: busybox:2" in await kubectl("diff", "-f", "-", stdin=POD, fails=True)
 
 
+@pytest.mark.slow
 async def test_get_prints_pods_in_every_form(kubectl: Kubectl) -> None:
     await kubectl.apply(POD)
     rows = (await kubectl("get", "pods", "-n", "ml")).splitlines()
@@ -144,6 +145,7 @@ async def test_get_prints_pods_in_every_form(kubectl: Kubectl) -> None:
     assert "pod/train" in await kubectl("get", "all", "-n", "ml")
 
 
+@pytest.mark.slow
 async def test_nodes_are_described_cordoned_and_tainted(kubectl: Kubectl) -> None:
     await kubectl("create", "-f", "-", stdin=NODE)
     row = (await kubectl("get", "nodes", "-o", "wide")).splitlines()[1].split()
@@ -157,6 +159,7 @@ async def test_nodes_are_described_cordoned_and_tainted(kubectl: Kubectl) -> Non
     assert "a=b:NoSchedule" in described
 
 
+@pytest.mark.slow
 async def test_describe_shows_a_pods_events(kubectl: Kubectl) -> None:
     await kubectl.apply(POD)
     uid = await kubectl("get", "pod", "train", "-n", "ml", "-o", "jsonpath={.metadata.uid}")
@@ -208,6 +211,7 @@ async def test_commands_that_write_protobuf_work(kubectl: Kubectl) -> None:
     assert await kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "5"
 
 
+@pytest.mark.slow
 async def test_explain_reads_the_published_schemas(kubectl: Kubectl) -> None:
     text = await kubectl("explain", "pod.spec.schedulingGates")
     assert "FIELD: schedulingGates <[]PodSchedulingGate>" in text

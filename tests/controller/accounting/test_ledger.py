@@ -142,7 +142,6 @@ async def test_a_restart_goes_on_and_what_ended_meanwhile_is_unknown(bench: Benc
     assert broken(ledger) == []
 
 
-@pytest.mark.core
 async def test_an_eviction_loses_work_and_a_tainted_device_is_broken(bench: Bench, ledger: str):
     await bench.template("eight", 8)
     low = await _priority(bench, "low", 1)

@@ -83,7 +83,6 @@ async def test_a_head_waits_with_its_workers_and_starts_with_them(bench: Bench) 
     assert starts.violations == []
 
 
-@pytest.mark.core
 async def test_workers_do_not_start_where_nothing_has_room_for_their_head(bench: Bench) -> None:
     await bench.template("one")
     async with bench.controller():

@@ -52,7 +52,6 @@ async def test_members_that_repel_one_another_get_a_host_each(bench: Bench):
         await bench.until(lambda: bench.running(third), "it runs when one of them is gone")
 
 
-@pytest.mark.core
 async def test_a_gang_that_waits_for_a_neighbour_starts_when_it_is_there(bench: Bench):
     await bench.template("one")
     async with bench.controller(gang_timeout_s=5.0):

@@ -63,7 +63,6 @@ def _devices(bench: Bench, driver: str = DRANET) -> dict[str, list[tuple[str, st
     return found
 
 
-@pytest.mark.core
 async def test_a_claim_of_both_waits_and_says_what_helps(bench: Bench) -> None:
     async with bench.controller():
         await bench.pod("pod", template="both")

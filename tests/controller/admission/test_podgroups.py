@@ -177,7 +177,6 @@ async def test_kueues_priority_class_counts_as_soon_as_it_exists(bench: Bench):
         assert missing not in bench.status("high")["message"]
 
 
-@pytest.mark.core
 async def test_a_missing_queue_of_kueues_is_named_in_the_reason(bench: Bench):
     await bench.template("one")
     await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})

@@ -98,7 +98,6 @@ async def test_a_controller_killed_in_the_middle_leaves_no_quota_to_half_a_gang(
         await bench.until(lambda: succeeded(bench, [*first, *second]), "both gangs run to their end", 60)
 
 
-@pytest.mark.core
 async def test_claims_that_others_made_count_and_a_gang_starts_when_they_are_deleted(bench: Bench) -> None:
     await bench.template("one")
     await set_quota(bench, {GPUS: "3"})

@@ -126,7 +126,6 @@ def named() -> bool:
     return True
 
 
-@pytest.mark.core
 async def test_a_released_pod_is_looked_at_when_kube_scheduler_has_bound_or_tried_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):

@@ -25,7 +25,6 @@ async def serve_rules(bench: Bench, version: str = "v1") -> None:
     await serve(bench, dataclasses.replace(resources.raw(DEVICE_TAINT_RULES), version=version))
 
 
-@pytest.mark.core
 async def test_devices_under_a_rule_are_not_allocated_until_it_is_deleted(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ):

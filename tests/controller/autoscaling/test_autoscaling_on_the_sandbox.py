@@ -67,7 +67,6 @@ async def test_a_gang_that_lacks_nodes_is_shown_with_its_claims_and_hidden_when_
     assert len(bench.claims.all()) == 3
 
 
-@pytest.mark.core
 async def test_a_shown_gang_is_admitted_like_any_other_and_a_new_leader_makes_nothing_twice(bench: Bench):
     await flavor(bench)
     first = await bench.gang("first", 1, template="eight")

@@ -170,7 +170,6 @@ async def test_no_claim_exists_while_a_gang_waits_and_none_but_its_own_when_it_r
         assert all(each.status.resource_claim_statuses == () for name in second if (each := bench.get(name)))
 
 
-@pytest.mark.core
 async def test_a_claim_made_beforehand_keeps_the_gang_waiting_until_the_pod_is_recreated(bench: Bench):
     await bench.template("one")
     first = await bench.pod("victim-0", template="one", gang="victim", size=2)

@@ -99,7 +99,6 @@ async def test_what_changes_during_a_decision_counts_after_it(bench: Bench, gate
         await bench.until(lambda: bench.running(again), "others run")
 
 
-@pytest.mark.core
 async def test_a_controller_that_stops_waits_for_the_end_of_its_decision(bench: Bench, gate: Gate):
     await bench.template("one")
     with contextlib.ExitStack() as opening:

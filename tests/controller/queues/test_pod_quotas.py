@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from fairlead.api import names
 from fairlead.kube.resources import FLAVORS, QUEUES
 from tests.controller.conftest import NAMESPACE, Bench
@@ -68,7 +66,6 @@ async def test_a_gang_waits_for_memory_of_its_queue_and_starts_when_it_is_free(b
         assert flavor["conditions"][0]["status"] == "True", flavor
 
 
-@pytest.mark.core
 async def test_many_that_come_at_once_stay_within_the_quota(bench: Bench) -> None:
     """Also while what was admitted is being written: its pods count from the decision on."""
     await quotas(bench)

@@ -50,7 +50,6 @@ async def queues(bench: Bench):
         yield informer
 
 
-@pytest.mark.core
 async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(bench: Bench, queues):
     await flavor(bench)
     await queue(bench, "small", limit=4, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}})
