@@ -44,6 +44,7 @@ def test_it_says_how_far_pip_is_while_it_runs_and_how_much_it_installed(
     assert (tmp_path / "target" / "two-1.0.dist-info").is_dir()
 
 
+@pytest.mark.slow
 def test_where_pip_fails_all_that_it_said_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wheel(tmp_path, "one")
     assert install(tmp_path, f"one==1.0 --hash=sha256:{'0' * 64}") != 0

@@ -136,6 +136,7 @@ def lost(written: Any, read: Any, path: str = "") -> list[str]:
     return [] if written == read else [path]
 
 
+@pytest.mark.slow
 def test_every_field_is_known_to_the_official_models() -> None:
     from kubernetes import client
 

@@ -250,6 +250,7 @@ async def test_a_watch_prints_one_document_an_object_and_keeps_to_names(made: Cl
     assert (await seen.end())[0] == 130
 
 
+@pytest.mark.slow
 async def test_a_watch_outlives_an_apiserver_that_is_away_and_says_so(tmp_path: Path) -> None:
     async with Cluster(ClusterOptions(workdir=tmp_path, run_programs=False)) as made:
         await queue(made, "only", labels={})

@@ -78,6 +78,7 @@ async def test_slices_tell_what_each_release_keeps(tmp_path: Path, minor: Minor,
     assert found == SliceTrial(kept={each.key: release.has(each.key) for each in trials.TRIED})
 
 
+@pytest.mark.slow
 async def test_one_gate_is_told_from_the_others(tmp_path: Path) -> None:
     for number, gate in enumerate(ON):
         release = Release.of(min(TRIED), {gate: True})

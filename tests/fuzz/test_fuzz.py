@@ -144,6 +144,7 @@ def test_inputs_that_reach_new_lines_are_kept_and_lead_further():
 # -- processes, report, command line -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_a_fault_with_its_last_input(monkeypatch):
     monkeypatch.setenv("FUZZ_DIE_AT", "7")
     (outcome,) = run_all(["texts"], seed=5, limits=Limits(inputs=50), workers=1)

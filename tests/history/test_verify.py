@@ -72,6 +72,7 @@ def day(hours: int = 24) -> Callable[[], None]:
     return run
 
 
+@pytest.mark.slow
 def test_a_day_is_in_several_segments_that_can_be_read_apart(tmp_path: Path):
     (directory,) = record(day(48), tmp_path, SMALL)
     files = [path for _, path in segments(directory)]

@@ -212,6 +212,7 @@ def monitors(template, **values: Any) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_one_value_brings_all_of_monitoring_and_each_part_can_be_left_out_or_come_alone(template):
     every = {"ServiceMonitor", "PrometheusRule", "fairlead-dashboard"}
     assert monitors(template) == set()

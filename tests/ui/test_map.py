@@ -224,7 +224,7 @@ async def test_at_thousands_of_nodes_the_map_is_an_overview_by_rack_and_a_rack_o
         assert "No nodes stand together as none/none now" in gone.text
 
 
-@pytest.mark.one_in(3)
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["", "?by=gang", "?by=utilisation"])
 async def test_a_map_of_500_nodes_is_small(query):
     lists = racked(500, of=16, waiting=0)

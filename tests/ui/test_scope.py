@@ -108,6 +108,7 @@ async def test_what_is_ones_own_is_shown_as_before():
     assert restrict(facts, EVERYTHING) is facts
 
 
+@pytest.mark.slow
 async def test_why_a_gang_waits_says_what_holds_its_devices_without_a_name():
     text = pages.one_gang(restrict(await ui.facts(shared()), OWN), "team-0", "wait-00000", json=True).text
     assert "a ResourceClaim of another namespace is shared with a gang of another namespace, for which" in text

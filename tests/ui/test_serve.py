@@ -122,6 +122,7 @@ async def test_the_same_address_answers_json():
             json.loads(by_header[2])
 
 
+@pytest.mark.slow
 async def test_every_link_leads_to_a_page_or_to_its_json():
     async with ui.pages(ui.a_cluster(6, waiting=120)) as reader:
         found, pages = ["/"], 0

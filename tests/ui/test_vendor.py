@@ -30,6 +30,7 @@ def test_nothing_is_vendored_that_the_lock_does_not_name_and_pages_load_nothing_
     assert {name for name in named if name.endswith(".js")} == set(render.SCRIPTS)
 
 
+@pytest.mark.slow
 async def test_a_page_and_all_that_it_loads_is_less_than_100_kb():
     async with ui.pages(ui.a_cluster(500, waiting=200)) as reader:
         for path in ("/", "/map", "/map?node=node-004", "/queues", "/gangs", "/gangs/team-0/wait-00000"):

@@ -294,6 +294,7 @@ async def none_is_stored(world: World, attacker: str, *, every: bool) -> None:
     assert found == []
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("attacker", ATTACKERS)
 async def test_no_attacker_writes_what_is_not_its_own(world: World, attacker: str) -> None:
     """Of each row one key; `test_every_key` tries all."""
@@ -422,6 +423,7 @@ def without_own(gang: Json) -> Json:
     return shown
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("attacker", TENANTS)
 async def test_of_a_gang_a_tenant_writes_its_hold_and_nothing_that_others_see(world: World, attacker: str) -> None:
     of = TARGETS["Gang"]

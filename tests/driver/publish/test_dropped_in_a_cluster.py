@@ -104,6 +104,7 @@ async def test_the_next_process_withholds_it_from_its_first_write_on(cluster: Dr
         assert said["gpu.fairlead.dev/xid"] == "NoExecute"
 
 
+@pytest.mark.slow
 async def test_a_mig_device_of_before_is_kept_and_unprepared_and_its_gpu_is_offered_when_it_is_gone(
     cluster: DriverCluster, dropped: set[str]
 ) -> None:

@@ -24,7 +24,7 @@ from tests.support.engine.world import World
 RELAXED = settings(
     max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False
 )
-MANY = settings(RELAXED, max_examples=examples(300))
+MANY = settings(RELAXED, max_examples=examples(150))
 MEASURES: Sequence[Measure] = ("Devices", "Share", "Capacity")
 PREEMPTION: Sequence[Literal["LowerPriority", "Never"]] = ("LowerPriority", "Never")
 OUTSIDE: Sequence[tuple[FlavorSpec, ...]] = (
