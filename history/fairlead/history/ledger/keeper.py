@@ -277,8 +277,6 @@ class Keeper:
         self._store = None
 
     def _fail(self, error: Exception) -> None:
-        counts = self._shared.counts
-        counts.failures += 1
         self._try_at = self._clock() + RETRY_S
         self._drop_store()
         if isinstance(error, self._taken):
@@ -290,3 +288,4 @@ class Keeper:
             log.error("ledger: %s", what)
             self._shared.problems.put(what)
         self._told = what
+        self._shared.counts.failures += 1  # last: who sees it finds the problem told and the next try set
