@@ -41,6 +41,16 @@ def test_a_foreign_claim_is_left_alone_whatever_it_holds() -> None:
     assert validate(body).cause == "unmanaged"
 
 
+def test_a_request_that_asks_for_nothing_is_no_other_drivers() -> None:
+    """The apiserver refuses it, after the webhook: which of the others is refused is said by its own number."""
+    nothing = {"name": "nothing"}
+    assert validate(claim(nothing, request(names.GPU_CLASS))).allowed
+    foreign = request("nic.example.com") | {"name": "nic"}
+    refused = validate(claim(nothing, request(names.GPU_CLASS), foreign))
+    assert not refused.allowed
+    assert "spec.devices.requests[2]: DeviceClass nic.example.com is of a driver that" in refused.message
+
+
 def test_devices_of_another_driver_in_a_claim_of_ours_are_refused() -> None:
     """Two allocators would give out one device twice. A claim that is made for a pod is as its template was allowed."""
     foreign = request("nic.example.com") | {"name": "nic"}

@@ -55,10 +55,17 @@ def others_fault(
     shared = tuple(driver for driver in shared if driver not in drivers)
     if len(spec.devices.requests) < 2 and not shared:
         return None
-    asked = [(each.exactly,) if each.exactly is not None else each.first_available for each in spec.devices.requests]
+    asked = {
+        index: (each.exactly,) if each.exactly is not None else each.first_available
+        for index, each in enumerate(spec.devices.requests)
+        if each.exactly is not None
+        or each.first_available  # the apiserver refuses one that asks for nothing, after the webhook
+    }
 
     def serving(some: tuple[str, ...]) -> list[bool]:
-        return [any(may_serve(ask, classes.get(ask.device_class_name), some) for ask in asks) for asks in asked]
+        return [
+            any(may_serve(ask, classes.get(ask.device_class_name), some) for ask in asks) for asks in asked.values()
+        ]
 
     managed = serving(drivers)
     beside = serving(shared)
@@ -72,7 +79,7 @@ def others_fault(
     served = [ours or theirs for ours, theirs in zip(managed, beside, strict=True)]
     if all(served):
         return None
-    other = served.index(False)
+    other = list(asked)[served.index(False)]
     name = asked[other][0].device_class_name
     named = named_drivers(expressions(classes[name].spec.selectors)) if name in classes else ()
     driver = " or ".join(named) or "its driver"
