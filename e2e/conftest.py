@@ -13,6 +13,7 @@ and Fairlead is installed from manifests/overlays/nvidia-driver, without a drive
 driver would write them.
 """
 
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -54,7 +55,7 @@ class Site:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     kubeconfig: Path | None = request.config.getoption("--kubeconfig")
     requests: dict[str, str] | None = request.config.getoption("--requests")
     driver: str = request.config.getoption("--driver")
@@ -64,8 +65,12 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             await found.apply("00-queues")
             yield found
             return
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES), release=of_this_run())
-    async with installed_for(options, driver, with_more=True) as cluster, Observer(cluster.admin).running() as observer:
-        found = Site(cluster.admin, observer, requests, driver)
-        await found.apply("00-queues")
-        yield found
+    with tempfile.TemporaryDirectory(prefix="e2e-") as workdir:  # short: the drivers' sockets lie below it
+        options = ClusterOptions(workdir=Path(workdir), nodes=labelled(NODES), release=of_this_run())
+        async with (
+            installed_for(options, driver, with_more=True) as cluster,
+            Observer(cluster.admin).running() as observer,
+        ):
+            found = Site(cluster.admin, observer, requests, driver)
+            await found.apply("00-queues")
+            yield found
