@@ -42,7 +42,7 @@ class Site:
 async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     if request.config.getoption("--kubeconfig") is not None:
         pytest.skip("the users of a real cluster cannot be impersonated; this runs on a sandbox")
-    workdir, driver = tmp_path_factory.mktemp("tenants"), request.config.getoption("--driver")
+    workdir, driver = tmp_path_factory.mktemp("t"), request.config.getoption("--driver")
     nodes = labelled((NodeSpec("a", "hgx-h100"), NodeSpec("b", "hgx-h100")))
     async with (
         installed_for(ClusterOptions(workdir=workdir, nodes=nodes, release=of_this_run()), driver) as cluster,
