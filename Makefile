@@ -10,6 +10,7 @@ PIP    := $(BIN)/python tools/pip_progress.py $(BIN)/python -m pip install --dis
 WORKERS ?= 2
 # Tests wait for a third of their time, slow ones for half of it: one process more than cores, and two.
 TESTERS = $(shell expr $(WORKERS) + 1)
+SLOW_TESTERS = $(shell expr $(WORKERS) + 2)
 EXAMPLES ?= 20
 # lib/fairlead/api/version.py is the one place; `make manifests` writes it into the chart.
 VERSION := $(shell sed -n 's/^VERSION: Final = "\(.*\)"$$/\1/p' lib/fairlead/api/version.py)
@@ -56,7 +57,7 @@ test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tes
 	@EXAMPLES=0.2 $(BIN)/python -m pytest -n $(TESTERS) --dist worksteal --no-header $(HUNG) -m "not slow and not scale and not install" $(TESTS)
 
 slow: $(VENV)/.dev $(VENV)/.tools  ## run every case of every matrix, the tests on clusters of their own, and properties on many examples (twenty minutes)
-	@$(BIN)/python -m pytest -n $(shell expr $(WORKERS) + 2) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
+	@$(BIN)/python -m pytest -n $(SLOW_TESTERS) --dist worksteal --no-header $(HUNG) -m "(slow or property) and not scale and not install" $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m "install and not slow" --no-header -rs tests/manifests/test_install.py tests/manifests/test_image_archive.py tests/manifests/release/test_krew.py

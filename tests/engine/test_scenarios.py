@@ -2,48 +2,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fairlead.api.drivers import NVIDIA
 from tests.support import decisions, quick_yaml
-from tests.support.decisions_sources import Case, scenario_case
+from tests.support.decisions_sources import ROOT, Case, scenario_case, scenarios
 from tests.support.engine.scenario import Scenario
 
-HERE = Path(__file__).resolve().parent
-TABLES = {
-    path.stem: quick_yaml.load(path.read_text(encoding="utf-8")) for path in sorted((HERE / "scenarios").glob("*.yaml"))
-}
-CASES = [(f"{table}: {body['name']}", body) for table, bodies in TABLES.items() for body in bodies]
-RECORDED = decisions.read(decisions.RECORD)
+CASES = list(scenarios())
+NAMES = [f"{table}: {body['name']}" for table, body in CASES]
 
 
-@pytest.mark.parametrize(
-    ("table", "body"), [pytest.param(name.partition(": ")[0], body, id=name) for name, body in CASES]
-)
-def test_it_goes_as_the_table_says_and_as_recorded(table: str, body: dict[str, Any]):
+@pytest.fixture(scope="module")
+def recorded() -> decisions.Records:
+    return decisions.read(decisions.RECORD)
+
+
+@pytest.mark.parametrize(("table", "body"), CASES, ids=NAMES)
+def test_it_goes_as_the_table_says_and_as_recorded(table: str, body: dict[str, Any], recorded: decisions.Records):
     """With devices as our driver publishes them. `make decisions RECORD=1 ONLY=scenarios` records what changed."""
     faults: list[str] = []
     case = Case(scenario_case(table, body["name"]), lambda: faults.extend(Scenario(body).check()))
-    how, _ = decisions.difference(case, RECORDED.get(case.name))
+    how, _ = decisions.difference(case, recorded.get(case.name))
     assert not faults, f"{body['name']}:\n" + "\n".join(faults)
     assert how is None, f"{case.name} {how}"
 
 
-@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in CASES])
+@pytest.mark.parametrize("body", [body for _, body in CASES], ids=NAMES)
 def test_it_goes_so_with_devices_as_nvidias_driver_publishes_them(body: dict[str, Any]):
     assert not (faults := Scenario(body, NVIDIA).check()), f"{body['name']}:\n" + "\n".join(faults)
 
 
 def test_there_are_enough_of_them_and_no_two_have_one_name():
     assert len(CASES) >= 60
-    assert len({name for name, _ in CASES}) == len(CASES)
+    assert len(set(NAMES)) == len(NAMES)
 
 
 def test_the_pages_list_every_scenario_and_no_other():
-    pages = sorted((HERE.parents[1] / "docs").glob("scenarios*.md"))
+    pages = sorted((ROOT / "docs").glob("scenarios*.md"))
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
     listed = [line for line in lines if line.startswith("| ") and not line.startswith("| scenario |")]
     assert sorted(listed) == sorted(f"| {body['name']} | {body['shows']} |" for _, body in CASES)

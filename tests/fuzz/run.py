@@ -42,6 +42,11 @@ class Limits:
     inputs: int | None = None
     seconds: float | None = None
 
+    @property
+    def judge_memory(self) -> bool:
+        """Else no object of the process is counted for it."""
+        return self.inputs is None or self.inputs > NOT_JUDGED
+
     def part(self, done: int, elapsed_s: float) -> float:
         """How much of the run is over; 1.0 at its end."""
         by_count = done / self.inputs if self.inputs else 0.0
@@ -76,10 +81,7 @@ class Run:
     def goes_on(self, limits: Limits) -> bool:
         """To be asked before each input: whether the run is not over."""
         part = limits.part(self._number, time.monotonic() - self._began)
-        judges = (
-            limits.inputs is None or limits.inputs > NOT_JUDGED
-        )  # else none of the process' objects is counted for it
-        if judges and self._settled is None and part >= SETTLED:
+        if limits.judge_memory and self._settled is None and part >= SETTLED:
             memory.collect()
             self._settled = (self._number, memory.used_mib(), memory.blocks())
         return part < 1.0 and len(self._findings) < FINDINGS_MAX

@@ -48,14 +48,20 @@ class Case:
     quick: bool = False
 
 
-def _scenarios(_data: Data) -> Iterator[Case]:
+def scenarios() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each with the name of its table."""
     for path in sorted(TABLES.glob("*.yaml")):
         for body in quick_yaml.load(path.read_text(encoding="utf-8")):
-            yield Case(scenario_case(path.stem, body["name"]), partial(_scenario, body), quick=True)
+            yield path.stem, body
 
 
 def scenario_case(table: str, name: str) -> str:
     return f"scenarios/{table}/{_slug(name)}"
+
+
+def _scenarios(_data: Data) -> Iterator[Case]:
+    for table, body in scenarios():
+        yield Case(scenario_case(table, body["name"]), partial(_scenario, body), quick=True)
 
 
 def _scenario(body: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support import temporary
+
 TIMEOUT_S = 60.0
 
 
@@ -94,8 +96,7 @@ class Server:
 def server() -> Iterator[Server]:
     """Raises NoServerError."""
     programs = _programs()
-    shared = Path("/dev/shm")
-    directory = Path(tempfile.mkdtemp(prefix="fairlead-pg-", dir=shared if os.access(shared, os.W_OK) else None))
+    directory = Path(tempfile.mkdtemp(prefix="fairlead-pg-", dir=temporary.root()))
     made = Server(programs, directory)
     try:
         made.create()

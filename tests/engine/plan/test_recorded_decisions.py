@@ -71,10 +71,9 @@ def altered(change: Callable[[Plan], Plan]) -> AbstractContextManager[None]:
     return instead(made)
 
 
-@pytest.mark.parametrize(
-    "source", sorted(QUICK - {"scenarios"})
-)  # those are compared where they are tried: test_scenarios
+@pytest.mark.parametrize("source", sorted(QUICK - {"scenarios"}))
 def test_the_quick_decisions_are_those_that_were_recorded(source: str):
+    """Those of the scenarios are compared where these are tried: test_scenarios."""
     cases = [case for case in selected(source, NOWHERE)[0] if case.quick]
     known = decisions.read(decisions.RECORD)
     told: list[str] = []

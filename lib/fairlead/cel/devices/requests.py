@@ -10,7 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.cel.devices.managed import excludes, may_select, named_drivers, reads_driver
 from fairlead.cel.devices.selector import load_fault
-from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
+from fairlead.kube.resource import (
+    DeviceClass,
+    DeviceRequest,
+    DeviceSelector,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaimSpec,
+)
 
 Request = ExactDeviceRequest | DeviceSubRequest
 
@@ -23,6 +30,11 @@ def device_requests(spec: ResourceClaimSpec) -> Iterator[tuple[str, Request]]:
             yield f"{path}.exactly", request.exactly
         for sub_index, sub in enumerate(request.first_available):
             yield f"{path}.firstAvailable[{sub_index}]", sub
+
+
+def alternatives(request: DeviceRequest) -> tuple[Request, ...]:
+    """What it asks for, the first that can be had; () for a request that asks for nothing known here."""
+    return (request.exactly,) if request.exactly is not None else request.first_available
 
 
 def expressions(selectors: Iterable[DeviceSelector]) -> list[str]:
@@ -55,12 +67,8 @@ def others_fault(
     shared = tuple(driver for driver in shared if driver not in drivers)
     if len(spec.devices.requests) < 2 and not shared:
         return None
-    asked = {
-        index: (each.exactly,) if each.exactly is not None else each.first_available
-        for index, each in enumerate(spec.devices.requests)
-        if each.exactly is not None
-        or each.first_available  # the apiserver refuses one that asks for nothing, after the webhook
-    }
+    # The apiserver refuses a request that asks for nothing, but after the webhook: it is left out here.
+    asked = {index: asks for index, each in enumerate(spec.devices.requests) if (asks := alternatives(each))}
 
     def serving(some: tuple[str, ...]) -> list[bool]:
         return [

@@ -257,9 +257,8 @@ class Scheduler:
 
     def _place(self, pod: Obj, outcome: Placed, group: asyncio.TaskGroup) -> None:
         for claim, allocation in outcome.claims:
-            if allocation is not None and self._cache.is_in_flight(
-                claim
-            ):  # a verdict upstream, too: it comes back with the claim
+            if allocation is not None and self._cache.is_in_flight(claim):
+                # A verdict and no error, as upstream: the pod is tried again when the claim changes.
                 self._queue.unschedulable(key_of(pod))
                 return
         self._cache.assume(pod, outcome.node)

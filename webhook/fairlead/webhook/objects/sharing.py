@@ -16,7 +16,7 @@ from fairlead.api import names
 from fairlead.api import sharing as rules
 from fairlead.api.base import ManifestError
 from fairlead.api.config import DeviceConfig, GpuConfig, GpuSharing, MigSharing, decode
-from fairlead.cel.devices.requests import Request
+from fairlead.cel.devices.requests import Request, alternatives
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
 from fairlead.webhook.objects.device_models import DeviceModel
@@ -134,7 +134,7 @@ def _mps_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
 def _share_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
     """Time slices for a share."""
     for request in _of(spec, given):
-        if any(option.capacity is not None and option.capacity.requests for option in _options(request)):
+        if any(option.capacity is not None and option.capacity.requests for option in alternatives(request)):
             holder = f"request {request.name!r} asks for a share (capacity.requests)"
             if why := rules.time_sliced_share(given.sharing, gpu="the GPU", holder=holder):
                 yield f"{given.field}.strategy: {why}"
@@ -148,7 +148,7 @@ def _limit_faults(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[str]:
     if limit is None:
         return
     for request in _of(spec, given):
-        shares = [_quantity(_asked(option).get(MEMORY)) for option in _options(request)]
+        shares = [_quantity(_asked(option).get(MEMORY)) for option in alternatives(request)]
         known = [share for share in shares if share is not None]
         if not known or len(known) < len(shares):
             continue
@@ -174,24 +174,20 @@ def _of(spec: ResourceClaimSpec, given: _Sharing) -> Iterator[DeviceRequest]:
     return (request for request in spec.devices.requests if given.applies(request))
 
 
-def _options(request: DeviceRequest) -> tuple[Request, ...]:
-    return (request.exactly,) if request.exactly is not None else request.first_available
-
-
 def _is_mig(request: DeviceRequest) -> bool:
     """Whether each of its alternatives is of the class of MIG devices."""
-    return all(option.device_class_name == names.MIG_CLASS for option in _options(request))
+    return all(option.device_class_name == names.MIG_CLASS for option in alternatives(request))
 
 
 def _is_ours(request: DeviceRequest) -> bool:
-    return any(option.device_class_name in {names.GPU_CLASS, names.MIG_CLASS} for option in _options(request))
+    return any(option.device_class_name in {names.GPU_CLASS, names.MIG_CLASS} for option in alternatives(request))
 
 
 def _least_devices(request: DeviceRequest) -> int:
     """The least that the request may get; all of a node may be one."""
     if request.exactly is not None and request.exactly.admin_access:
         return 0
-    counts = (1 if option.allocation_mode == "All" else option.count for option in _options(request))
+    counts = (1 if option.allocation_mode == "All" else option.count for option in alternatives(request))
     return min(counts, default=0)
 
 

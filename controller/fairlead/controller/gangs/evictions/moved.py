@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from fairlead.cel.devices.requests import alternatives
 from fairlead.engine.types.allocation import AllocatedClaim, AllocatedDevice
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Admission
@@ -117,8 +118,9 @@ def _devices(spec: resource.ResourceClaimSpec) -> int:
     """The most that it may get, where it says how many."""
     found = 0
     for each in spec.devices.requests:
-        options = (each.exactly,) if each.exactly is not None else each.first_available
-        found += max((option.count for option in options if option.allocation_mode == "ExactCount"), default=0)
+        found += max(
+            (option.count for option in alternatives(each) if option.allocation_mode == "ExactCount"), default=0
+        )
     return found
 
 
