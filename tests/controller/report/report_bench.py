@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from fairlead.api import gang as api
+from fairlead.api.crds import structural_schema
 from fairlead.controller.book.book import Book
 from fairlead.controller.book.shown import SchedulingState
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
@@ -28,7 +30,10 @@ from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import Raw
 from fairlead.kube.workqueue import WorkQueue
+from fairlead.sandbox.apiserver.crds.values import default
 from tests.support.kube import VirtualTime
+
+GANG_SCHEMA = structural_schema(api.Gang)
 
 
 class Objects:
@@ -47,7 +52,7 @@ class Objects:
             "metadata": {"uid": "u", "creationTimestamp": timestamps.seconds(self._time.now), **body["metadata"]},
         }
         self._kept(resource)[self._key(made["metadata"]["name"], made["metadata"]["namespace"])] = made
-        return made
+        return _defaulted(resource, made)
 
     async def patch(
         self, resource: Any, name: str, body: Raw, *, namespace: str, subresource: str = "", **more: Any
@@ -56,7 +61,7 @@ class Objects:
         raw = self._kept(resource)[self._key(name, namespace)]
         for field, value in body.items():
             raw[field] = {**raw.get(field, {}), **value} if isinstance(value, dict) else value
-        return raw
+        return _defaulted(resource, raw)
 
     def _kept(self, resource: Any) -> dict[str, Raw]:
         return self.events if resource.plural == "events" else self.gangs
@@ -64,6 +69,12 @@ class Objects:
     @staticmethod
     def _key(name: str, namespace: str) -> str:
         return f"{namespace}/{name}"
+
+
+def _defaulted(resource: Any, raw: Raw) -> Raw:
+    if resource.plural == "gangs":
+        default(raw, GANG_SCHEMA)
+    return raw
 
 
 class KnownGangs:

@@ -10,6 +10,7 @@ import pytest
 from fairlead.api import claim_sources, names, texts
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller.book.shown import SchedulingState
+from fairlead.controller.gangs.held.placement import LevelPlacement
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import Member, Stage
 from fairlead.controller.report.reporter import ADMITTING_S, FIRST_DELAY_S, WAITED_S
@@ -124,3 +125,16 @@ async def test_a_selector_with_control_characters_reaches_neither_status_nor_eve
     setup.reporter.gang(gang(), waits(gang(), Code.NEVER_FITS, evil))
     await setup.time.advance(60.0)
     assert setup.objects.written == written, "what is written equals what was, so it is not written again"
+
+
+async def test_a_status_is_not_written_again_for_what_the_apiserver_adds_to_it(setup: Setup):
+    """A placement says nothing of what was not asked for; it is stored with an empty text."""
+    level = LevelPlacement(level="rack", asked="", domains=1, apart=0, where=("r1: 2 members",))
+    setup.reporter.gang(gang(solo=False, stage=Stage.RELEASED), SchedulingState(placement=(level,)))
+    await setup.time.advance(FIRST_DELAY_S)
+    assert setup.objects.gangs["ml/g"]["status"]["placement"][0]["asked"] == ""
+    written = dict(setup.objects.written)
+    setup.objects.gangs["ml/g"]["metadata"]["resourceVersion"] = "another's write"
+    setup.reporter.gang(gang(solo=False, stage=Stage.RELEASED), SchedulingState(placement=(level,)))
+    await setup.time.advance(60.0)
+    assert setup.objects.written == written

@@ -1,10 +1,13 @@
-"""Fields of a status that this version does not know: kept by its writes, and no reason for one."""
+"""Fields of a status that this version does not know, or that the apiserver adds: kept by its writes, and no reason for one."""
 
+import copy
 from typing import Any
 
-from fairlead.api.gang import GangStatus
+from fairlead.api.crds import structural_schema
+from fairlead.api.gang import Gang, GangStatus
 from fairlead.api.queue import QueueStatus
-from fairlead.controller.report.status_writer import known_fields, merge_patch
+from fairlead.controller.report.status_writer import as_stored, known_fields, merge_patch
+from fairlead.sandbox.apiserver.crds.values import default
 from fairlead.sandbox.apiserver.patches.jsonpatch import merge as applied
 
 Json = dict[str, Any]
@@ -56,3 +59,15 @@ def test_why_is_removed_when_nothing_is_pending() -> None:
     assert merge_patch({"why": {"message": "m", "later": 1}}, {"phase": "Running"}, GangStatus, whole=True) == {
         "phase": "Running", "why": None,
     }  # fmt: skip
+
+
+def test_a_status_is_completed_as_the_apiserver_completes_it() -> None:
+    status: Json = {
+        "members": 1, "ready": 0, "phase": "Waiting", "why": {"holders": [{}]}, "forecast": {}, "nodesAwaited": {},
+        "placement": [{"level": "rack", "domains": 2}], "lastEviction": {"what": "w", "refused": [{"node": "n"}]},
+        "evictions": [{}], "conditions": [{"type": "Admitted", "status": "True"}], "nodes": ["n"],
+    }  # fmt: skip
+    stored = copy.deepcopy({"status": status})
+    default(stored, structural_schema(Gang))
+    assert stored["status"] != status
+    assert as_stored(status, GangStatus) == stored["status"]

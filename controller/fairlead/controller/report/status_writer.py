@@ -86,7 +86,9 @@ class StatusWriter:
         if not stored and own is None:  # for a gang of one: of the evicted pod that this one replaces
             past = self._caches.records.past_eviction(gang, now)
         created = past.waits_since if past is not None else self._queued_since(gang, before) or object_created
-        status = texts.tree(gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past))
+        status = as_stored(
+            gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past), GangStatus
+        )
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
             patch = merge_patch(stored, status, GangStatus, whole=True)
@@ -187,7 +189,8 @@ class StatusWriter:
             outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
             if outlook.until is not None:
                 stored = reported(raw)
-                status = texts.tree(gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now))
+                status = gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
+                status = as_stored(status, GangStatus)
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
                 return max(0.1, outlook.until - now)
@@ -195,7 +198,7 @@ class StatusWriter:
         hold = holds.protected_hold(raw)
         if hold is not None:  # else a tenant ends it by deleting the pods, and submits them again
             stored = raw.get("status") or {}
-            status = gang_status.held_status(hold, gang, known_fields(stored, GangStatus), now)
+            status = as_stored(gang_status.held_status(hold, gang, known_fields(stored, GangStatus), now), GangStatus)
             if any(stored.get(key) != value for key, value in status.items()):
                 patch = merge_patch(stored, status, GangStatus, whole=False)
                 self._caches.gang_objects.note(await self._patch_status(gang, patch))
@@ -236,7 +239,7 @@ class StatusWriter:
         self, kind: Resource[Raw], informer: Informer[Raw], raw: Raw, status: dict[str, Any], model: type[BaseModel]
     ) -> bool:
         """The status of an object without namespace; whether it differs from the stored one."""
-        stored, status = raw.get("status") or {}, texts.tree(status)
+        stored, status = raw.get("status") or {}, as_stored(status, model)
         before = known_fields(stored, model)
         if all(before.get(field) == value for field, value in status.items()):
             return False
@@ -247,10 +250,14 @@ class StatusWriter:
 
 @dataclass(frozen=True)
 class _Field:
-    """`model` is that of an object, or of a list's entries; `key` names the field by which such entries are told apart."""
+    """`model` is that of an object, or of a list's entries; `key` names the field by which such entries are told apart.
+
+    `default`: what the apiserver stores where the field is left out, as the CRD says; None where nothing.
+    """
 
     model: type[BaseModel] | None
     key: str
+    default: str | int | float | None
 
 
 @functools.cache
@@ -259,8 +266,27 @@ def _fields(model: type[BaseModel]) -> Mapping[str, _Field]:
     for name, field in model.model_fields.items():
         extra = field.json_schema_extra
         keys: Any = extra.get("x-kubernetes-list-map-keys") if isinstance(extra, dict) else None
-        found[field.alias or name] = _Field(model_in(field.annotation), keys[0] if keys else "")
+        default = field.default if isinstance(field.default, str | int | float) else None
+        found[field.alias or name] = _Field(model_in(field.annotation), keys[0] if keys else "", default)
     return found
+
+
+def as_stored(status: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """The status as it is read back: without what steers a terminal, and with what the apiserver adds to its parts.
+
+    Example: of `placement: [{level: rack, domains: 1}]`, `[{level: rack, domains: 1, asked: ""}]` is stored.
+    """
+    told = texts.tree(status)
+    return {name: _completed(value, _fields(model)[name].model) for name, value in told.items()}
+
+
+def _completed(value: Any, model: type[BaseModel] | None) -> Any:
+    if model is not None and isinstance(value, Mapping):
+        missing = {name: field.default for name, field in _fields(model).items() if field.default is not None}
+        return {**missing, **{name: _completed(inner, _fields(model)[name].model) for name, inner in value.items()}}
+    if model is not None and isinstance(value, list):
+        return [_completed(each, model) for each in value]
+    return value
 
 
 def known_fields(value: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
