@@ -102,13 +102,13 @@ class GangReconciler(Part):
         return state.holding is not None or bool(state.busy)
 
     def put_off(self, gang_id: GangId) -> bool:
-        """Whether to look at the gang only when its admission ends, which triggers it: a gang of one that is being admitted.
+        """Whether to look at the gang only when its admission ends, which triggers it.
 
         Each write of its admission changes it, and nothing is started for it meanwhile.
         """
         state = self._book[gang_id]
         gang = self._caches.gangs.get(gang_id) if state.admitting else None
-        if gang is None or not gang.solo:
+        if gang is None:
             return False
         if state.settles_until is not None and not all(self._about_to_bind(member.pod) for member in gang.members):
             self._gang_tasks.settle(gang_id)

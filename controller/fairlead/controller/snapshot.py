@@ -23,6 +23,7 @@ from fairlead.controller.gangs.held.running import RunningContext, admitted_gang
 from fairlead.controller.gangs.held.vacancies import with_leftover
 from fairlead.controller.gangs.membership.gangs import Gang, GangId
 from fairlead.controller.gangs.membership.members import Member
+from fairlead.controller.gangs.pods import member_of
 from fairlead.controller.holding import Holding, Rollouts, StartHistory, restart_s, wakes
 from fairlead.controller.queue_inputs import QueueInputs
 from fairlead.controller.watch.caches import Caches
@@ -275,7 +276,7 @@ class SnapshotBuilder(Part):
             if gang is None or not limited:
                 continue
             pods = {assigned.pod.uid for assigned in admission.assignments}
-            members = [member for member in gang.gated if member.uid in pods]
+            members = [member_of(each.pod, self._caches.lookup) for each in gang.gated if each.uid in pods]
             charge = admission_charge(members, limited, tables.classes)
             add(found.setdefault(gang_id[0], {}), dict(charge))
         return found

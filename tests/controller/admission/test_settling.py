@@ -1,4 +1,4 @@
-"""What a gang of one costs the loop: it is looked at when it is new and when its pod is bound, and not between."""
+"""What a gang costs the loop: it is not looked at while it is being admitted, and a gang of one not before its pod is bound."""
 
 from __future__ import annotations
 
@@ -126,26 +126,40 @@ def named() -> bool:
     return True
 
 
-async def test_a_released_pod_is_looked_at_when_kube_scheduler_has_bound_or_tried_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
-    looked_at: list[Member] = []
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[Member]:
+    """The members of each gang that was looked at, as they were then."""
+    found: list[Member] = []
     refresh = Caches.refresh
 
     def noted(self: Caches, *, turns: bool = False) -> set[GangId]:
         changed = refresh(self, turns=turns)
-        looked_at.extend(
-            member for gang_id in changed if gang_id in self.gangs for member in self.gangs[gang_id].members
-        )
+        found.extend(member for gang_id in changed if gang_id in self.gangs for member in self.gangs[gang_id].members)
         return changed
 
     monkeypatch.setattr(Caches, "refresh", noted)
+    return found
+
+
+async def test_a_released_pod_is_looked_at_when_kube_scheduler_has_bound_or_tried_it(
+    bench: Bench, looked_at: list[Member]
+):
     await bench.template("t1", 1)
     async with bench.controller():
         for number in range(4):
             await bench.pod(f"solo-{number}", template="t1", sleep=600)
         await bench.until(lambda: bound(looked_at) == 4, "every pod was looked at when it was bound")
     assert [each.pod.metadata.name for each in looked_at if each.stage is Stage.RELEASED and not each.tried] == []
+
+
+async def test_a_gang_of_several_is_not_looked_at_while_its_admission_is_written(bench: Bench, looked_at: list[Member]):
+    """Nothing is started for it meanwhile, and each of its writes would have all of its members read again."""
+    await bench.template("t1", 1)
+    async with bench.controller():
+        await bench.gang("four", 4, template="t1", sleep=600)
+        await bench.until(lambda: bound(looked_at) == 4, "all were looked at when they were bound")
+    halfway = [each for each in looked_at if each.stage is Stage.GATED and any(c.allocated for c in each.claims)]
+    assert [each.pod.metadata.name for each in halfway] == []
 
 
 def bound(looked_at: list[Member]) -> int:

@@ -67,8 +67,23 @@ PODS: resources.Resource[TrimmedPod] = dataclasses.replace(resources.PODS, type=
 def _gang(pod: TrimmedPod) -> str | None:
     """The pod's gang as `namespace/name`; None where it names none or the pod has ended."""
     gang = foreign.gang_name(pod.metadata.annotations, pod.metadata.labels, _pod_group(pod))
-    ended = pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp is not None
-    return None if gang is None or ended else f"{pod.metadata.namespace}/{gang}"
+    return None if gang is None or _has_ended(pod) else f"{pod.metadata.namespace}/{gang}"
+
+
+def _has_ended(pod: TrimmedPod) -> bool:
+    return pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp is not None
+
+
+def _says_the_same(old: TrimmedPod, new: TrimmedPod) -> bool:
+    """Whether both are the same member of the same gang, or both of none: so it is in most changes, which are of a pod's status."""
+    was, now = old.metadata, new.metadata
+    return (
+        was.annotations == now.annotations
+        and was.labels == now.labels
+        and was.owner_references == now.owner_references
+        and old.spec == new.spec
+        and _has_ended(old) == _has_ended(new)
+    )
 
 
 _SAID = tuple(field.name for field in dataclasses.fields(GangMember) if field.name not in {"name", "workload"})
@@ -110,6 +125,8 @@ class GangMemberIndex:
         return tuple(member for members in by_settings.values() for member in itertools.islice(members.values(), 2))
 
     def update(self, change: Change[TrimmedPod]) -> None:
+        if change.old is not None and change.new is not None and _says_the_same(change.old, change.new):
+            return
         if change.old is not None and (gang := _gang(change.old)) is not None:
             by_settings, settings = self._gangs[gang], _settings(_member(change.old))
             by_settings[settings].pop(change.old.metadata.name, None)
