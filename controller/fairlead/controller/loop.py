@@ -20,9 +20,7 @@ from fairlead.controller.reporting import Reporting
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before looking
-GATHER_RUNS = (
-    4  # and for so many times as long as the last run took: looking often at a burst costs more, and ends it no sooner
-)
+GATHER_RUNS = 4  # and so many times as long as the last run took: to look at a burst more often ends it no sooner
 GATHER_MAX_S = 0.15
 LATER_S = 0.18  # and so much longer after changes that no gang which comes waits for: each run has a cost of its own
 ERROR_PAUSE_S = 1.0
@@ -46,7 +44,6 @@ class Controller(Part):
         self._nodes = nodes
         self._nominated = nominated
         self._first = True
-        self._took_s = 0.0  # the last run
 
     @property
     def deciding(self) -> bool:
@@ -56,7 +53,6 @@ class Controller(Part):
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            began = self._clock()
             try:
                 await self.run_once()
             except Exception:  # one object that breaks a run must not stop the service for all others
@@ -64,7 +60,6 @@ class Controller(Part):
                 self._reporting.failed()
                 self._caches.refresh_all()
                 await self._sleep(ERROR_PAUSE_S)
-            self._took_s = self._clock() - began
             await self._wait()
 
     async def run_once(self) -> None:
@@ -106,7 +101,8 @@ class Controller(Part):
                 self._book.forget(gang_id)
 
     async def _wait(self) -> None:
-        """Until something changed or is due, and a moment longer."""
+        """Until something changed or is due, and a moment longer. To be called when a run has ended."""
+        took_s = self._clock() - self.last_run_at
         due = [self._reconciler.next_due()]
         if self._cycle.due_at is not None:
             due.append(self._cycle.due_at)
@@ -118,7 +114,7 @@ class Controller(Part):
             due.append(self._wall() + LATER_S)
         if await self._until(triggers.wake, max(0.0, min(due) - self._wall())):
             await self._until(triggers.soon, LATER_S)
-        await self._sleep(min(max(GATHER_S, GATHER_RUNS * self._took_s), GATHER_MAX_S))
+        await self._sleep(min(max(GATHER_S, GATHER_RUNS * took_s), GATHER_MAX_S))
 
     async def _until(self, event: asyncio.Event, timeout_s: float) -> bool:
         """Whether it was set in time."""

@@ -13,7 +13,7 @@ Example: `usage: [{flavor: h100, allocated: 3, later: 1}]` is rewritten as `[{fl
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,6 +248,9 @@ class StatusWriter:
         return True
 
 
+Change = Callable[[Mapping[str, Any], type[BaseModel]], dict[str, Any]]
+
+
 @dataclass(frozen=True)
 class _Field:
     """`model` is that of an object, or of a list's entries; `key` names the field by which such entries are told apart.
@@ -276,29 +279,30 @@ def as_stored(status: Mapping[str, Any], model: type[BaseModel]) -> dict[str, An
 
     Example: of `placement: [{level: rack, domains: 1}]`, `[{level: rack, domains: 1, asked: ""}]` is stored.
     """
-    told = texts.tree(status)
-    return {name: _completed(value, _fields(model)[name].model) for name, value in told.items()}
+    return _parts(texts.tree(status), model, _completed)
 
 
-def _completed(value: Any, model: type[BaseModel] | None) -> Any:
-    if model is not None and isinstance(value, Mapping):
-        missing = {name: field.default for name, field in _fields(model).items() if field.default is not None}
-        return {**missing, **{name: _completed(inner, _fields(model)[name].model) for name, inner in value.items()}}
-    if model is not None and isinstance(value, list):
-        return [_completed(each, model) for each in value]
-    return value
+def _completed(part: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    defaults = {name: field.default for name, field in _fields(model).items() if field.default is not None}
+    return defaults | _parts(part, model, _completed)
 
 
 def known_fields(value: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """The value without fields that the model does not have, at any depth."""
-    return {name: _known(inner, field.model) for name, inner in value.items() if (field := _fields(model).get(name))}
+    return _parts(value, model, known_fields)
 
 
-def _known(value: Any, model: type[BaseModel] | None) -> Any:
+def _parts(value: Mapping[str, Any], model: type[BaseModel], change: Change) -> dict[str, Any]:
+    """The known fields, each object in them changed."""
+    fields = _fields(model)
+    return {name: _part(inner, fields[name].model, change) for name, inner in value.items() if name in fields}
+
+
+def _part(value: Any, model: type[BaseModel] | None, change: Change) -> Any:
     if model is not None and isinstance(value, Mapping):
-        return known_fields(value, model)
+        return change(value, model)
     if model is not None and isinstance(value, list):
-        return [_known(each, model) for each in value]
+        return [_part(each, model, change) for each in value]
     return value
 
 
