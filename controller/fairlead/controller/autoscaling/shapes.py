@@ -23,6 +23,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.flavor import FlavorAutoscaling
+from fairlead.cel.devices.requests import first_asked
 from fairlead.controller.gangs.membership.gangs import Gang
 from fairlead.controller.gangs.membership.members import PodClaim
 from fairlead.engine.types.pods import PODS, PodNeeds
@@ -62,8 +63,8 @@ def shapes(gang: Gang) -> list[Shape]:
 def _devices(gang: Gang, claim: PodClaim) -> int:
     total = 0
     for request in claim.spec.devices.requests:
-        asked = request.exactly or (request.first_available[0] if request.first_available else None)
-        if asked is None or (request.exactly is not None and request.exactly.admin_access):
+        asked = first_asked(request)
+        if asked is None:
             continue
         if asked.allocation_mode == "All":
             raise NoShapeError(

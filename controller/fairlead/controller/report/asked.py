@@ -8,10 +8,10 @@ Example: 12 members with a claim of two GPUs each: `24 × gpu.nvidia.com`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from fairlead.cel.devices.requests import first_asked
 from fairlead.controller.gangs.membership.members import Member
-from fairlead.kube import resource
 
 KINDS_MAX = 16
 
@@ -21,19 +21,12 @@ def asked(members: Iterable[Member]) -> list[str]:
     specs = {claim.key: claim.spec for member in members for claim in member.claims}
     counts, every = Counter[str](), set[str]()
     for spec in specs.values():
-        for request in _requests(spec):
+        for each in spec.devices.requests:
+            request = first_asked(each)
+            if request is None:
+                continue
             if request.allocation_mode == "All":
                 every.add(request.device_class_name)
             counts[request.device_class_name] += request.count
     texts = [f"{'all' if kind in every else count} × {kind}" for kind, count in sorted(counts.items())]
     return texts[:KINDS_MAX]
-
-
-def _requests(
-    spec: resource.ResourceClaimSpec,
-) -> Iterator[resource.ExactDeviceRequest | resource.DeviceSubRequest]:
-    for request in spec.devices.requests:
-        if request.first_available:
-            yield request.first_available[0]
-        elif request.exactly is not None and not request.exactly.admin_access:
-            yield request.exactly

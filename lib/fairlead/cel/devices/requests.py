@@ -37,6 +37,13 @@ def alternatives(request: DeviceRequest) -> tuple[Request, ...]:
     return (request.exactly,) if request.exactly is not None else request.first_available
 
 
+def first_asked(request: DeviceRequest) -> Request | None:
+    """The alternative that is tried first; None where it holds no device: it asks for nothing, or for admin access."""
+    if request.exactly is not None and request.exactly.admin_access:
+        return None
+    return next(iter(alternatives(request)), None)
+
+
 def expressions(selectors: Iterable[DeviceSelector]) -> list[str]:
     """The selectors' CEL expressions."""
     return [selector.cel.expression for selector in selectors if selector.cel is not None]

@@ -18,7 +18,14 @@ from fairlead.api.config import GpuConfig, decode
 from fairlead.api.drivers import classes_of, legacy_driver, part_class
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
-from fairlead.cel.devices.requests import Request, device_requests, expressions, others_fault, selectors_fault
+from fairlead.cel.devices.requests import (
+    Request,
+    alternatives,
+    device_requests,
+    expressions,
+    others_fault,
+    selectors_fault,
+)
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
@@ -166,10 +173,9 @@ def _most_devices(spec: ResourceClaimSpec, facts: Facts) -> int:
     """The most devices that the claim's exact counts may add up to; of alternatives the largest one counts."""
     total = 0
     for request in spec.devices.requests:
-        options = [request.exactly] if request.exactly is not None else list(request.first_available)
         counts = [
             option.count
-            for option in options
+            for option in alternatives(request)
             if option.allocation_mode == "ExactCount" and request_managed(option, facts) is not Managed.NO
         ]
         total += max(counts, default=0)
