@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +21,7 @@ from fairlead.api import names
 from fairlead.api.drivers import NVIDIA
 from fairlead.kube.garbage import frozen_heap
 from fairlead.sandbox.install import manifests
+from fairlead.sandbox.ports import Ports
 from tests.support import temporary
 from tests.support.engine.examples import examples
 from tests.support.kubernetes import VARIABLE, of_this_run
@@ -126,6 +127,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Fifteen thousand tests are a million objects, and each collection of garbage would traverse them: a fifth of the time."""
     if len(session.items) > 100:  # a test of a large cluster, alone, leaves it to the cluster what is frozen, and when
         session.config.stash[_HEAP].enter_context(frozen_heap((10_000, 20, 20)))
+
+
+@pytest.fixture
+def free_port() -> Iterator[Callable[[], int]]:
+    """Ports of 127.0.0.1 that are the test's own until it ends."""
+    with contextlib.closing(Ports()) as ports:
+        yield ports.reserve
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

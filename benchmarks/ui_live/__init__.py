@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import os
 import random
-import socket
 import statistics
 import sys
 import tempfile
@@ -29,6 +28,7 @@ import yaml
 from benchmarks.measured import figure
 from benchmarks.ui_live.apiserver import Apiserver
 from fairlead.kube import timestamps
+from fairlead.sandbox.ports import reserved
 from tests.support import ui
 
 NODES, WAITING, VIEWERS = 500, 4600, 200
@@ -197,8 +197,7 @@ async def _changes(apiserver: Apiserver) -> None:
 @contextlib.asynccontextmanager
 async def _program(apiserver: str) -> AsyncIterator[tuple[int, str]]:
     """Its process, and where it serves."""
-    with tempfile.TemporaryDirectory() as folder:
-        port = _free_port()
+    with tempfile.TemporaryDirectory() as folder, reserved() as port:
         words = (
             "ui",
             "--login",
@@ -218,12 +217,6 @@ async def _program(apiserver: str) -> AsyncIterator[tuple[int, str]]:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def _kubeconfig(folder: str, server: str) -> str:

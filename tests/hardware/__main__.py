@@ -21,6 +21,7 @@ from pathlib import Path
 
 from fairlead.api.drivers import NVIDIA
 from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.sandbox.ports import reserved
 from tests.hardware import checks_devices, checks_load, checks_node, checks_settings, checks_shares, nvidia, runtime
 from tests.hardware.report import Check, Line, checked, summary
 from tests.hardware.settings import guarded
@@ -120,18 +121,19 @@ async def _run(given: argparse.Namespace, smi: Smi, workdir: Path) -> list[Line]
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
-        async with stage(
-            kind=kind,
-            smi=smi,
-            workdir=workdir,
-            driver_root=given.driver_root,
-            settings=given.settings,
-            port=_free_port(),
-        ) as made:
-            for name, check in CHECKS.items():
-                if not given.only or name in given.only:
-                    lines.append(await checked(name, check, made))
-                    print(lines[-1], flush=True)
+        with reserved() as port:
+            async with stage(
+                kind=kind,
+                smi=smi,
+                workdir=workdir,
+                driver_root=given.driver_root,
+                settings=given.settings,
+                port=port,
+            ) as made:
+                for name, check in CHECKS.items():
+                    if not given.only or name in given.only:
+                        lines.append(await checked(name, check, made))
+                        print(lines[-1], flush=True)
         lines += await _of_nvidias_driver(given, smi, workdir / "n", kind)
     finally:
         if given.logs is not None:
@@ -215,12 +217,6 @@ def _shared(given: argparse.Namespace) -> tuple[Path, ...]:
 
 def _record(file: Path) -> None:
     subprocess.run([sys.executable, "-m", "fairlead", "record", str(file)], check=False)
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ import aiohttp
 import pytest
 import yaml
 
+from fairlead.sandbox.ports import reserved
 from tests.support import quick_yaml
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -123,9 +123,7 @@ async def running(directory: Path, groups: list[dict[str, Any]], *, interval_s: 
         "scrape_configs": [scraped],
     }
     (directory / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with (directory / "prometheus.log").open("wb") as log:
+    with reserved() as port, (directory / "prometheus.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             binary,
             f"--config.file={directory / 'prometheus.yaml'}",
@@ -135,15 +133,15 @@ async def running(directory: Path, groups: list[dict[str, Any]], *, interval_s: 
             stdout=log,
             stderr=log,
         )
-    try:
-        async with aiohttp.ClientSession() as session:
-            server = Server(f"http://127.0.0.1:{port}", targets, session)
-            await _ready(server.url, session, process, directory / "prometheus.log")
-            yield server
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        try:
+            async with aiohttp.ClientSession() as session:
+                server = Server(f"http://127.0.0.1:{port}", targets, session)
+                await _ready(server.url, session, process, directory / "prometheus.log")
+                yield server
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 async def _ready(url: str, session: aiohttp.ClientSession, process: asyncio.subprocess.Process, log: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.wire.tls import make_authority
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.install import manifests
+from fairlead.sandbox.ports import reserved
 from fairlead.ui.access.tokens import COOKIE
 from fairlead.ui.app import run
 from fairlead.ui.options import UiOptions
@@ -81,12 +81,6 @@ async def token(made: Cluster, namespace: str, audience: str = "fairlead-ui", se
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class Site:
     def __init__(self, session: aiohttp.ClientSession, address: str, metrics: str) -> None:
         self.session = session
@@ -101,25 +95,29 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def served(made: Cluster, *, context: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Site]:
-    port, metrics, ready = free_port(), free_port(), asyncio.Event()
-    chosen = UiOptions(
-        kubeconfig=made.kubeconfig(ACCOUNT), bind=f"127.0.0.1:{port}", metrics_bind=f"127.0.0.1:{metrics}", **options
-    )
-    task = asyncio.create_task(run(chosen, ready=ready))
-    waiting = asyncio.create_task(ready.wait())
-    try:
-        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED, timeout=30)
-        assert ready.is_set(), task.exception() if task.done() else "not ready"
-        if context is None:
-            context = ssl.create_default_context()
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connector = aiohttp.TCPConnector(ssl=context)
-        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            yield Site(session, f"https://localhost:{port}", f"http://127.0.0.1:{metrics}")
-    finally:
-        task.cancel()
-        waiting.cancel()
-        await asyncio.gather(task, waiting, return_exceptions=True)
+    ready = asyncio.Event()
+    with reserved() as port, reserved() as metrics:
+        chosen = UiOptions(
+            kubeconfig=made.kubeconfig(ACCOUNT),
+            bind=f"127.0.0.1:{port}",
+            metrics_bind=f"127.0.0.1:{metrics}",
+            **options,
+        )
+        task = asyncio.create_task(run(chosen, ready=ready))
+        waiting = asyncio.create_task(ready.wait())
+        try:
+            await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED, timeout=30)
+            assert ready.is_set(), task.exception() if task.done() else "not ready"
+            if context is None:
+                context = ssl.create_default_context()
+                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            connector = aiohttp.TCPConnector(ssl=context)
+            async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+                yield Site(session, f"https://localhost:{port}", f"http://127.0.0.1:{metrics}")
+        finally:
+            task.cancel()
+            waiting.cancel()
+            await asyncio.gather(task, waiting, return_exceptions=True)
 
 
 async def log_in(site: Site, given: str) -> tuple[int, str]:

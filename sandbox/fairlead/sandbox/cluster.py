@@ -42,6 +42,7 @@ from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
 from fairlead.sandbox.install.workloads import Processes, Workloads
 from fairlead.sandbox.kubelet.runtime import Runtime
 from fairlead.sandbox.node import DriverProgram, Node, NodeSpec, NodeTimes
+from fairlead.sandbox.ports import Ports
 from fairlead.sandbox.release import NEWEST, Release, as_release
 from fairlead.sandbox.scheduler.devices import Selection
 from fairlead.sandbox.scheduler.loop import Scheduler
@@ -118,10 +119,13 @@ class Cluster:
         """The pods of what was installed; nothing runs of them until it is started."""
         if self._workloads is None:
             assert self._host is not None
-            self._workloads = Workloads(
-                self.admin,
-                Processes(host=self._host, files=self.pod_files, host_paths=lambda node: self.nodes[node].host_paths),
+            processes = Processes(
+                host=self._host,
+                files=self.pod_files,
+                host_paths=lambda node: self.nodes[node].host_paths,
+                ports=self._stack.enter_context(contextlib.closing(Ports())),
             )
+            self._workloads = Workloads(self.admin, processes)
         return self._workloads
 
     @property

@@ -19,7 +19,6 @@ from fairlead.history.ledger.store.place import UnavailableError
 from fairlead.history.ledger.store.reader import Reader, open_reader
 from fairlead.kube import resources, timestamps
 from tests.controller.conftest import Bench
-from tests.controller.report.series import free_port
 
 EVER_US = 10**18
 FLAVOR = {
@@ -75,7 +74,7 @@ def allocations(bench: Bench) -> Iterator[tuple[str, int]]:
 
 
 async def test_claims_are_accounted_from_their_allocation_to_their_end_and_opencost_reads_them(
-    bench: Bench, ledger: str
+    bench: Bench, ledger: str, free_port: Callable[[], int]
 ):
     await bench.client.create(resources.FLAVORS, FLAVOR)
     await bench.client.create(resources.QUEUES, QUEUE)

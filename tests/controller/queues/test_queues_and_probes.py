@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
@@ -15,7 +15,6 @@ from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource
 from tests.controller.conftest import NAMESPACE, Bench
-from tests.controller.report.series import free_port
 
 
 async def queue(bench: Bench, name: str, *, limit: int, **spec: object) -> None:
@@ -76,7 +75,7 @@ async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(b
 
 
 @pytest.mark.core
-async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
+async def test_probes_and_metrics_tell_what_goes_on(bench: Bench, free_port: Callable[[], int]):
     port = free_port()
     await bench.template("one")
     async with bench.controller(metrics_bind=f"127.0.0.1:{port}"), aiohttp.ClientSession() as session:

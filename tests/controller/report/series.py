@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -78,12 +77,6 @@ def claim_caches(number: int) -> Caches:
         caches.pods.note(user(each))
         caches.claims.note(allocated(each))
     return caches
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 async def becomes(holds: Callable[[], Awaitable[bool]], what: str) -> None:

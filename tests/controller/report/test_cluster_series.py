@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from fractions import Fraction
 from typing import Any
@@ -31,7 +31,6 @@ from tests.controller.report.series import (
     becomes,
     claim_caches,
     facts,
-    free_port,
     scraped,
     values,
     waiting,
@@ -192,7 +191,9 @@ def counts(families: Iterable[Metric], name: str) -> Series:
     return {tuple(s.labels.values()): s.value for s in family.samples if s.name == f"{name}_count"}
 
 
-async def test_the_leader_tells_who_waits_for_what_and_how_long_and_a_standby_does_not(bench: Bench) -> None:
+async def test_the_leader_tells_who_waits_for_what_and_how_long_and_a_standby_does_not(
+    bench: Bench, free_port: Callable[[], int]
+) -> None:
     await flavor(bench)
     spec: dict[str, Any] = {
         "flavors": [{"flavor": "gpu", "deserved": 2, "limit": 4}],

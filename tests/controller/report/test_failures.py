@@ -30,7 +30,7 @@ from fairlead.history.ledger import keeper
 from fairlead.history.ledger.store.reader import open_reader
 from fairlead.kube.timing import Time
 from tests.controller.conftest import Bench
-from tests.controller.report.series import claim_caches, facts, free_port, values, waiting
+from tests.controller.report.series import claim_caches, facts, values, waiting
 
 EVER_US = 2**62
 RAISED = TypeError("unhashable type: 'dict'")
@@ -59,7 +59,11 @@ def counted(metrics: str, where: str) -> float:
 
 
 async def test_no_loop_of_the_controller_is_ended_by_one_gang(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    bench: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    free_port: Callable[[], int],
 ) -> None:
     failing(monkeypatch, Reporting, "_leaving")
     failing(monkeypatch, feed, "claim_seen")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import get_args
 
 from fairlead.controller.gangs.admission import recovery
@@ -11,7 +12,7 @@ from fairlead.controller.report.queue_series import QueueFacts
 from fairlead.engine.types.plan import FlavorUse, QueueUse
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import probes
-from tests.controller.report.series import claim_caches, free_port, scraped, waiting
+from tests.controller.report.series import claim_caches, scraped, waiting
 from tests.support.stated_series import PAGE, counted, stated
 
 QUEUES_N, FLAVORS_N, CLAIMS_N = 50, 4, 4000
@@ -74,7 +75,7 @@ def test_metrics_have_as_many_series_as_is_stated_and_no_more_at_four_thousand_g
     assert f"at most {sum(found.values()):,} series" in " ".join(text.split())
 
 
-async def test_a_scrape_has_no_times_of_creation() -> None:
+async def test_a_scrape_has_no_times_of_creation(free_port: Callable[[], int]) -> None:
     """One more series for each counter and histogram, of use only to other formats."""
     port, metrics = free_port(), Metrics()
     metrics.admissions.labels("admitted").inc()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 import stat
+from collections.abc import Callable
 
 import aiohttp
 import pytest
@@ -14,7 +15,7 @@ from fairlead.driver.backend.factory import BackendSpecError
 from fairlead.driver.backend.profiles.loading import ProfileError
 from fairlead.driver.kubelet import protocol, server
 from fairlead.driver.kubelet.server import SelfCheck, SocketError
-from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.kubelet import Kubelet
 
 
@@ -27,8 +28,10 @@ class TestRegistration:
         assert info.endpoint == str(cluster.path / "plugins/gpu.fairlead.dev/dra.sock")
         assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
 
-    async def test_readiness_reports_kubelets_registration(self, cluster: DriverCluster) -> None:
-        bind = free_port()
+    async def test_readiness_reports_kubelets_registration(
+        self, cluster: DriverCluster, free_port: Callable[[], int]
+    ) -> None:
+        bind = f"127.0.0.1:{free_port()}"
 
         async def ready() -> tuple[int, str]:
             async with aiohttp.ClientSession() as http, http.get(f"http://{bind}/readyz") as response:

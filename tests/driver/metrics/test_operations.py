@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -12,13 +13,13 @@ import aiohttp
 from fairlead.driver.publish.node_labels import FILE
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, mps
-from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.kubelet import Kubelet
 
 
 class TestMetrics:
-    async def test_metrics_count_claims_and_devices(self, cluster: DriverCluster) -> None:
-        wanted, bind = await cluster.allocate("gpu-0", pod="trainer-0"), free_port()
+    async def test_metrics_count_claims_and_devices(self, cluster: DriverCluster, free_port: Callable[[], int]) -> None:
+        wanted, bind = await cluster.allocate("gpu-0", pod="trainer-0"), f"127.0.0.1:{free_port()}"
         async with (
             cluster.driver(metrics_bind=bind, dcgm_metrics=True),
             Kubelet.connect(cluster.registration) as kubelet,
@@ -66,8 +67,11 @@ class TestMetrics:
 
 
 class TestMps:
-    async def test_a_daemon_that_dies_is_started_again_and_counted(self, cluster: DriverCluster) -> None:
-        wanted, bind = await cluster.allocate("gpu-0", config=[mps(defaultActiveThreadPercentage=25)]), free_port()
+    async def test_a_daemon_that_dies_is_started_again_and_counted(
+        self, cluster: DriverCluster, free_port: Callable[[], int]
+    ) -> None:
+        wanted = await cluster.allocate("gpu-0", config=[mps(defaultActiveThreadPercentage=25)])
+        bind = f"127.0.0.1:{free_port()}"
         pid = cluster.path / "plugins/gpu.fairlead.dev/mps" / wanted.metadata.uid / "pid"
         async with (
             cluster.driver(metrics_bind=bind, mps_interval_s=0.05),

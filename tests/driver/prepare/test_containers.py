@@ -29,7 +29,7 @@ from fairlead.driver.prepare.upkeep import BACKOFF_MAX_S, BACKOFF_S, Cleaner, Mp
 from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, gpu_config, mps
-from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.kubelet import Kubelet
 from tests.support.driver.nesting import nest
 from tests.support.driver.node import Node
@@ -252,9 +252,9 @@ class TestContainment:
 class TestWholeDriver:
     @pytest.mark.slow
     async def test_a_nested_shm_and_a_file_that_stays_are_reported_and_hold_up_no_claim(
-        self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch
+        self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch, free_port: Callable[[], int]
     ) -> None:
-        wanted, bind = await cluster.allocate("gpu-0", config=[mps()]), free_port()
+        wanted, bind = await cluster.allocate("gpu-0", config=[mps()]), f"127.0.0.1:{free_port()}"
         uid = wanted.metadata.uid
         data = cluster.path / "plugins/gpu.fairlead.dev"
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:

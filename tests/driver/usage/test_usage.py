@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from fairlead.cli.node import Load
 from fairlead.kube.device_usage import DeviceUsage, usage_of
 from fairlead.kube.resources import RESOURCE_CLAIMS
-from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.kubelet import Kubelet
 
 GIB = 2**30
@@ -26,8 +27,10 @@ async def usages(cluster: DriverCluster, name: str = "train") -> dict[str, Devic
     return {device.device: usage for device, usage in usage_of(claim).items()}
 
 
-async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(cluster: DriverCluster) -> None:
-    wanted, bind = await cluster.allocate("gpu-0", "gpu-1"), free_port()
+async def test_busy_and_idle_follow_the_load_and_outlast_a_restart(
+    cluster: DriverCluster, free_port: Callable[[], int]
+) -> None:
+    wanted, bind = await cluster.allocate("gpu-0", "gpu-1"), f"127.0.0.1:{free_port()}"
     plugins = cluster.path / "plugins"
     began_s = time.time()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,12 +115,6 @@ class DriverCluster:
         async with asyncio.timeout(20):
             while not await condition():  # noqa: ASYNC110 - what is waited for happens in an apiserver
                 await asyncio.sleep(0.01)
-
-
-def free_port() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def share_id(number: int) -> str:

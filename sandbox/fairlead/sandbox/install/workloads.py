@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramError, ProgramHost
 from fairlead.sandbox.node_fit import matches_affinity
 from fairlead.sandbox.objects import Obj, meta, name_of, spec_of
+from fairlead.sandbox.ports import Ports
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ class Processes:
     host: ProgramHost
     files: PodFiles
     host_paths: Callable[[str], Mapping[str, Path]]
+    ports: Ports
 
     async def start(self, pod: Obj) -> Started:
         secrets = {name: path async for name, path in self.files.secrets(pod)}
@@ -78,7 +79,7 @@ class Processes:
             pod,
             host_paths=self.host_paths(spec_of(pod)["nodeName"]),
             volumes={**secrets, **dict(self.files.empty_dirs(pod))},
-            free_port=_free_port,
+            free_port=self.ports.reserve,
         )
         environment = {"KUBECONFIG": str(await self.files.kubeconfig(pod)), **command.environment}
         return Started(self.host.start(name_of(pod), command.arguments, environment), command.ports)
@@ -246,9 +247,3 @@ class Workloads:
 def _surges(workload: Obj) -> bool:
     strategy = spec_of(workload).get("updateStrategy") or spec_of(workload).get("strategy") or {}
     return (strategy.get("rollingUpdate") or {}).get("maxSurge") not in {0, "0", "0%"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
