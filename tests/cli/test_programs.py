@@ -10,11 +10,15 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import typer
 
 from fairlead.cli import serve
 from fairlead.cli.demo import cases
 from fairlead.cli.demo.history import Observer
+from fairlead.cli.options import Logged
 from fairlead.controller.app import ControllerOptions
+from fairlead.kube import logs
+from fairlead.kube.errors import ApiError
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.webhook.options import WebhookOptions
@@ -52,14 +56,8 @@ async def ready(url):
             await asyncio.sleep(0.1)
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @pytest.mark.slow
-async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_sigterm(tmp_path):
+async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_sigterm(tmp_path, free_port):
     nodes = (NodeSpec(NODE),)  # a kubelet without a driver: ours is started below
     async with (
         Cluster(ClusterOptions(workdir=tmp_path / "c", nodes=nodes, run_programs=False)) as cluster,
@@ -168,6 +166,26 @@ def test_without_flags_a_program_has_the_defaults_of_its_options(program):
     _, options = parsed([program])
     for field in dataclasses.fields(PROGRAMS[program]):
         assert getattr(options, field.name) == field.default, field.name
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(98, "cannot listen on 0.0.0.0:9443: Address already in use"), "[Errno 98] cannot listen on 0.0.0.0:9443: Address already in use"),
+        (ExceptionGroup("unhandled errors", [ExceptionGroup("in a group", [ApiError("the apiserver answered 403")])]), "the apiserver answered 403"),
+        (ExceptionGroup("two", [ValueError("first"), ValueError("first"), ValueError("second")]), "first; second"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (TimeoutError(), "TimeoutError"),
+    ],
+)  # fmt: skip
+def test_a_program_that_ends_says_what_ended_it(error, said, monkeypatch, caplog):
+    async def program(options, *, ready):
+        raise error
+
+    monkeypatch.setattr(logs, "configure", lambda **_: None)
+    with pytest.raises(typer.Exit) as ended:
+        serve.serve(program, Logged())
+    assert (ended.value.exit_code, [each.getMessage() for each in caplog.records]) == (1, [f"stopped: {said}"])
 
 
 async def test_a_program_announces_that_it_is_ready_to_the_supervisor_that_asks_for_it(tmp_path, monkeypatch):

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import io
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.cli.checks.manifests import Manifests
+from fairlead.cli.serve import reason
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
@@ -28,6 +31,7 @@ from fairlead.kube.resources import (
 )
 from fairlead.webhook import app
 from fairlead.webhook.certificates import authority
+from fairlead.webhook.options import WebhookOptions
 from fairlead.webhook.registration import configurations, registrar
 from fairlead.webhook.registration.configurations import Target
 
@@ -69,6 +73,17 @@ KUEUE = {
         ],
     },
 }
+
+
+async def test_a_port_that_is_taken_is_named(cluster: Cluster) -> None:
+    given = WebhookOptions(kubeconfig=cluster.kubeconfig(names.WEBHOOK_USER, cluster.service_accounts))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        host, port = taken.getsockname()
+        for bind, metrics_bind in ((f"{host}:{port}", None), ("127.0.0.1:0", f"{host}:{port}")):
+            with pytest.raises((OSError, ExceptionGroup)) as ended:
+                await app.run(dataclasses.replace(given, bind=bind, metrics_bind=metrics_bind))
+            said = reason(ended.value)
+            assert [part for part in (host, str(port), "in use") if part not in said] == [], said
 
 
 async def test_a_template_and_the_pod_that_follows_at_once_are_gated(cluster: Cluster) -> None:

@@ -37,8 +37,17 @@ def serve(
         with asyncio.Runner(loop_factory=loop) as runner:
             runner.run(_until_signalled(run, options))
     except Exception as error:
-        log.error("stopped: %s", error, exc_info=options.log_level == "DEBUG")
+        log.error("stopped: %s", reason(error), exc_info=options.log_level == "DEBUG")
         raise typer.Exit(1) from error
+
+
+def reason(error: BaseException) -> str:
+    """What ended a program, in one line. Of a task group's error, which says only how many there are, what its tasks ended with."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(dict.fromkeys(map(reason, error.exceptions)))
+    # Of Python's own, others say too little by themselves: a KeyError only the key.
+    own = type(error).__module__ == "builtins" and not isinstance(error, OSError | RuntimeError | ValueError)
+    return f"{type(error).__name__}: {error}".removesuffix(": ") if own or not str(error) else str(error)
 
 
 async def _until_signalled(run: Callable[..., Awaitable[None]], options: Any) -> None:

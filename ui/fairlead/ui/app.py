@@ -46,7 +46,7 @@ LOCAL: Final = ("localhost", "127.0.0.1")  # kubectl port-forward
 async def run(options: UiOptions, *, ready: asyncio.Event | None = None) -> None:
     """Serve until cancelled. `ready` is set once it listens and has read the cluster.
 
-    Raises ValueError on invalid options, CertificateError where the certificate cannot be served, OSError where the port is taken.
+    Raises ValueError on invalid options; in a group, CertificateError where the certificate cannot be served, OSError where the port is taken.
     """
     hosts = allowed_hosts(options.urls)
     bind = probes.parse_bind(options.bind)

@@ -59,8 +59,8 @@ def covered_hosts(options: WebhookOptions) -> tuple[str, ...]:
 async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) -> None:
     """Serve reviews until cancelled. `ready` is set once the webhook is registered.
 
-    Raises ValueError on invalid options (TracingError where traces cannot be made), ApiError when the cluster cannot be reached
-    at the start.
+    Raises ValueError on invalid options (TracingError where traces cannot be made); ApiError, alone or in a group, when the cluster
+    cannot be reached at the start, OSError, the same, where a port is taken.
     """
     hosts = covered_hosts(options)
     bind = probes.parse_bind(options.bind)
@@ -68,11 +68,7 @@ async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) ->
         tracing.exporting(otlp.tracer_for(options.otlp_endpoint, service="fairlead-webhook")) as tracer,
         Client.connect(options.kubeconfig, user_agent="fairlead-webhook") as client,
     ):
-        try:
-            program = _Program(options, client, hosts, ready or asyncio.Event(), tracer)
-            await program.run(*bind)
-        except* errors.ApiError as group:
-            raise _first_error(group) from None
+        await _Program(options, client, hosts, ready or asyncio.Event(), tracer).run(*bind)
 
 
 class _Program:
@@ -228,11 +224,6 @@ class _Program:
         log.warning("certificate: %s", text)
         self._metrics.certificate_fault()
         self._events.record(self._regarding, "CertificateUnusable", text, type="Warning")
-
-
-def _first_error(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
-    found = group.exceptions[0]
-    return _first_error(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def _with_port(url: str, port: int) -> str:

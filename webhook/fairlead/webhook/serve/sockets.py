@@ -324,10 +324,10 @@ class Listener:
                 listening.setblocking(False)
                 listening.bind(address)
                 listening.listen(BACKLOG)
-        except OSError:
+        except OSError as error:
             for listening in bound:
                 listening.close()
-            raise
+            raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
         return bound
 
     @property
