@@ -197,6 +197,10 @@ class Watching:
 
     async def end(self) -> tuple[int, bytes]:
         self._process.send_signal(signal.SIGINT)
+        return await self.ended()
+
+    async def ended(self) -> tuple[int, bytes]:
+        """The exit code, and what was said on standard error."""
         _, said = await asyncio.wait_for(self._process.communicate(), 30)
         assert self._process.returncode is not None
         return self._process.returncode, said
@@ -214,7 +218,11 @@ def no_watch_is_left() -> Iterator[None]:
 
 
 async def watch(made: Cluster, *words: str, user: str = "admin") -> Watching:
-    environment = {**os.environ, "KUBECONFIG": str(made.kubeconfig(user))}
+    return await following(made.kubeconfig(user), *words)
+
+
+async def following(kubeconfig: Path, *words: str) -> Watching:
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fairlead", *words, "-w", env=environment, stdout=pipe, stderr=pipe
@@ -248,6 +256,36 @@ async def test_a_watch_prints_one_document_an_object_and_keeps_to_names(made: Cl
             await client.patch(resources.QUEUES, name, {"status": {"waiting": waiting}}, subresource="status")
     assert await seen.line() == ["vision", "4"]
     assert (await seen.end())[0] == 130
+
+
+@on_a_cluster
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["visoin"], 1, "no queue is called visoin; did you mean vision?"),
+        (["-o", "custom-columns=N:.nmae"], 2, "N: there is no field 'nmae'"),
+    ],
+)
+async def test_a_watch_that_cannot_begin_ends_with_what_is_wrong(
+    made: Cluster, words: list[str], code: int, said: str
+) -> None:
+    await fails_at_once(await watch(made, "queues", *words), code, said)
+
+
+@pytest.mark.parametrize("kind", ["gangs", "queues", "nodes"])
+async def test_a_watch_of_a_cluster_that_is_away_from_the_start_ends_and_says_so(tmp_path: Path, kind: str) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
+    )
+    await fails_at_once(await following(config, kind), 1, "the cluster does not answer: GET https://127.0.0.1:1/")
+
+
+async def fails_at_once(seen: Watching, code: int, said: str) -> None:
+    ended, message = await seen.ended()
+    text = " ".join(message.decode().split())
+    assert (ended, said in text, "Traceback" in text) == (code, True, False), text
 
 
 @pytest.mark.slow

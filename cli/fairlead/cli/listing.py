@@ -205,8 +205,8 @@ class Listing(OfCluster):
     # -- watch -------------------------------------------------------------------------------------------------------------
 
     async def _follow(self, cluster: Cluster) -> None:
-        """Never returns, but for a name that there is not at first."""
-        changed, title, problem = asyncio.Event(), True, ""
+        """Never returns. Raises NotReadError where the first look fails, typer.Exit where that misses a name."""
+        changed, first, title, problem = asyncio.Event(), True, True, ""
         known: dict[str, dict[str, Any]] = {}
         async with asyncio.TaskGroup() as tasks:
             for each in self.watches:
@@ -216,9 +216,12 @@ class Listing(OfCluster):
                 changed.clear()
                 begun_s = time.monotonic()
                 try:
-                    rows, problem = self._chosen(await self.rows(cluster)), ""
+                    every = await self.rows(cluster)
+                    if first and (missing := self._missing(every)):
+                        raise typer.Exit(missing)
+                    rows, first, problem = self._chosen(every), False, ""
                 except NotReadError as error:
-                    if not known and title:
+                    if first:
                         raise
                     if str(error) != problem:
                         problem = str(error)

@@ -28,6 +28,11 @@ from fairlead.ui.reading.cluster import Cluster, NotReadError
 T = TypeVar("T")
 
 
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, ExceptionGroup) else found
+
+
 @dataclass(frozen=True, kw_only=True)
 class OfCluster:
     """A command that asks a cluster with the user's rights."""
@@ -39,8 +44,11 @@ class OfCluster:
         """What `work` reads. Where it cannot, a message goes to standard error, and the command ends with the exit code `unread`."""
 
         async def connected() -> T:
-            async with Client.connect(self.kubeconfig, context=self.context, user_agent="fairlead-cli") as client:
-                return await work(Cluster(client))
+            try:
+                async with Client.connect(self.kubeconfig, context=self.context, user_agent="fairlead-cli") as client:
+                    return await work(Cluster(client))
+            except ExceptionGroup as group:  # of tasks side by side, as of a list that is followed
+                raise _first(group) from None
 
         try:
             return asyncio.run(connected())
