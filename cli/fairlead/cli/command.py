@@ -248,6 +248,14 @@ def _hint(field: dataclasses.Field[Any], info: ParameterInfo) -> str:
     return names[0] if names else f"--{field.name.replace('_', '-')}"
 
 
+def flag_name(kind: type[Any], name: str) -> str:
+    """What a message calls the flag of a field of this dataclass."""
+    info = next(
+        each for each in get_args(get_type_hints(kind, include_extras=True)[name]) if isinstance(each, ParameterInfo)
+    )
+    return _hint(next(field for field in dataclasses.fields(kind) if field.name == name), info)
+
+
 def _read(form: Form, hint: str, text: str) -> Any:
     try:
         return form.read(text)
