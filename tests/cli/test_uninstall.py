@@ -30,7 +30,7 @@ class FakeCluster:
         self.guarded = set(guarded)
         self.scaled: list[Any] = []
 
-    async def list(self, resource):
+    async def list(self, resource, namespace=None):
         class Listing:
             items = self.claims if resource.plural == "resourceclaims" else self.pods
 

@@ -112,7 +112,7 @@ class Rehearsal:
 
 
 class Unread(Exception):  # noqa: N818 - what happened, as the errors of kube are named
-    """A list that the apiserver refused."""
+    """A list that the apiserver refused, or the first one, where no apiserver answered it."""
 
     def __init__(self, resource: Resource[Any], error: errors.ApiError) -> None:
         super().__init__(f"{resource}: {error}")
@@ -121,18 +121,21 @@ class Unread(Exception):  # noqa: N818 - what happened, as the errors of kube ar
 
 
 class _Once:
-    """A source whose lists are made once and whose watches never bring anything. The first error is kept."""
+    """A source whose lists are made once and whose watches never bring anything. The first error that trying again does not mend is kept."""
 
     def __init__(self, client: Client) -> None:
         self.refused: Unread | None = None
         self.ended = asyncio.Event()
         self._client = client
+        self._answered = False  # any list
 
     async def list(self, resource: Resource[T], namespace: str | None = None, **more: Any) -> Listing[T]:
         try:
-            return await self._client.list(resource, namespace, **more)
+            found = await self._client.list(resource, namespace, **more)
+            self._answered = True
+            return found
         except errors.ApiError as error:
-            if not error.transient:
+            if not error.transient or (isinstance(error, errors.Unreachable) and not self._answered):
                 self.refused = self.refused or Unread(resource, error)
                 self.ended.set()
             raise

@@ -25,7 +25,8 @@ from fairlead.cli.reading import OfCluster
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.flags import DRIVERS, ManagedDrivers
-from fairlead.kube.resources import DEPLOYMENTS, PODS, RESOURCE_CLAIMS, Raw, raw
+from fairlead.kube.resources import DEPLOYMENTS, PODS, RESOURCE_CLAIMS, Raw
+from fairlead.ui.reading.cluster import Cluster
 
 POLL_S = 1.0
 SHOWN_MAX = 20
@@ -45,18 +46,15 @@ class PrepareUninstall(OfCluster):
 
     def run(self) -> int:
         """Exit code 0 when nothing holds a device, 1 when something does."""
-        return asyncio.run(self._connected())
+        return self.ask(self._prepared)
 
-    async def _connected(self) -> int:
-        async with Client.connect(
-            self.kubeconfig, context=self.context, user_agent="fairlead-prepare-uninstall"
-        ) as client:
-            preparation = Preparation(client, self.managed_drivers)
-            if self.evict:
-                await preparation.evict(self.timeout_s)
-            held = await preparation.look()
-            say("\n".join(said(held)))
-            return 1 if held.claims else 0
+    async def _prepared(self, cluster: Cluster) -> int:
+        preparation = Preparation(cluster.client, self.managed_drivers)
+        if self.evict:
+            await preparation.evict(self.timeout_s)
+        held = await preparation.look()
+        say("\n".join(said(held)))
+        return 1 if held.claims else 0
 
 
 @dataclass(frozen=True)
@@ -88,19 +86,20 @@ def said(held: Held) -> list[str]:
 
 class Preparation:
     def __init__(self, client: Client, drivers: Collection[str], *, sleep: Sleep = asyncio.sleep) -> None:
-        self._client = client
+        self._client, self._cluster = client, Cluster(client)
         self._drivers = drivers
         self._sleep = sleep
 
     async def look(self) -> Held:
+        """Raises NotReadError."""
         claims = {}
-        for claim in (await self._client.list(raw(RESOURCE_CLAIMS))).items:
+        for claim in await self._cluster.list(RESOURCE_CLAIMS):
             if self._ours(claim):
                 namespace = claim["metadata"]["namespace"]
                 reserved = claim["status"].get("reservedFor") or ()
                 pods = tuple(f"{namespace}/{each['name']}" for each in reserved if each.get("resource") == "pods")
                 claims[_key(claim)] = pods
-        gated = [_key(pod) for pod in (await self._client.list(raw(PODS))).items if _gated(pod)]
+        gated = [_key(pod) for pod in await self._cluster.list(PODS) if _gated(pod)]
         return Held(claims, tuple(sorted(gated)))
 
     async def evict(self, timeout_s: float) -> None:
@@ -159,21 +158,20 @@ class Recreate(OfCluster):
 
     def run(self) -> int:
         """Exit code 1 when a pod could not be deleted."""
-        return asyncio.run(self._connected())
+        return self.ask(self._recreated)
 
-    async def _connected(self) -> int:
-        async with Client.connect(self.kubeconfig, context=self.context, user_agent="fairlead-recreate") as client:
-            found = waiting((await client.list(raw(PODS), self.namespace)).items)
-            failed = 0
-            for pod in found.pods:
-                outcome = "would be deleted" if self.dry_run else await _delete(client, pod)
-                failed += outcome.startswith("not deleted")
-                say(f"  {_key(pod)}: {outcome}")
-            for key in found.without_owner:
-                say(f"  {key}: nothing would create it again; delete it yourself")
-            done = "to delete" if self.dry_run else "looked at"
-            say(f"{len(found.pods)} waiting pods with named claims {done}")
-            return 1 if failed else 0
+    async def _recreated(self, cluster: Cluster) -> int:
+        found = waiting(await cluster.list(PODS, self.namespace))
+        failed = 0
+        for pod in found.pods:
+            outcome = "would be deleted" if self.dry_run else await _delete(cluster.client, pod)
+            failed += outcome.startswith("not deleted")
+            say(f"  {_key(pod)}: {outcome}")
+        for key in found.without_owner:
+            say(f"  {key}: nothing would create it again; delete it yourself")
+        done = "to delete" if self.dry_run else "looked at"
+        say(f"{len(found.pods)} waiting pods with named claims {done}")
+        return 1 if failed else 0
 
 
 @dataclass(frozen=True)
