@@ -136,15 +136,15 @@ class CostFunction(ABC, Generic[Cost]):
 
     @abstractmethod
     def alike(self, preemptor: Preemptor) -> object:
-        """Equal for preemptors whose units of one shape cost the same on each node, as long as no node changes."""
+        """Equal for preemptors whose units of one shape cost the same on each node, as long as no node changes. Asked for each unit."""
 
     @abstractmethod
     def cheapest(self, trial: Trial) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest victims found that make room for the unit on the node; None where none do."""
 
     @abstractmethod
-    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
-        """The cost of victims on several nodes: by this the domains and models of a gang are compared."""
+    def of_set(self, preemptor: Preemptor, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
+        """The cost of victims on several nodes, none of them evicted: by this the domains and models of a gang are compared."""
 
     def queues(self, victims: Sequence[EvictionUnit]) -> Queues:
         """Those on which the cost depends beside the node: costs with the same ones are compared as they were when made."""

@@ -121,8 +121,8 @@ class _Attempt:
                 return found
             if found is not None:
                 statement.rollback(mark)
-                if least is None or cost(found[0]) < least[0]:
-                    least = cost(found[0]), each
+                if least is None or cost(self.preemptor, found[0]) < least[0]:
+                    least = cost(self.preemptor, found[0]), each
         return None if least is None else place(least[1])
 
     def _in_domain(self, units: Sequence[PlacementUnit], among: TopologyDomain | None) -> Found | None:

@@ -152,7 +152,7 @@ class MoveCosts(CostFunction[MoveCost]):
         """GPU-seconds."""
         return sum(map(self.policy.lost, units))
 
-    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
+    def of_set(self, preemptor: Preemptor, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
         return (self.lost(victims),)
 
 

@@ -1,10 +1,11 @@
 """Places reserved for gangs that have waited too long, and which gangs may use them meanwhile.
 
 Without them small gangs would push a large one back forever. A reserved place is devices and room on named nodes: those for
-which the fewest gangs have to end that promise no end, then those that end soonest, then the fewest devices. Each decision
-works it out again. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
-nothing starts on it (but what ends in time), so each end of a gang there brings the reserved gang nearer. So a feasible gang
-is passed over at most until those have ended that ran on its nodes when its reservation began.
+which the fewest gangs have to end that promise no end, then those that end soonest, then the fewest devices; where the gang's queue would
+hold more than its share even then, those whose gangs give that back. Each decision works it out again. It stays where it is while the same
+gangs run, and moves only to where there is less to wait for: nothing starts on it (but what ends in time), so each end of a gang there
+brings the reserved gang nearer. So a feasible gang is passed over at most until those have ended that ran on its nodes when its
+reservation began.
 Bounds: one per queue and flavor, a few in all (`plan.held`), and only for a gang that its queue's limits and fair share allow; beyond
 that nothing idles. Backfill: a gang that ends (activeDeadlineSeconds) before `ready_by` may start on the place.
 """
@@ -85,6 +86,7 @@ class WaitPolicy(EvictionPolicy):
 class WaitCost(NamedTuple):
     """The cost of the gangs that have to end on one node."""
 
+    useless: int  # gangs whose end gives nothing back of what the preemptor's share is short of
     endless: int  # gangs without a known end
     until: float  # the last known end; unix seconds
     devices: int  # on the node
@@ -96,28 +98,50 @@ class WaitCosts(CostFunction[WaitCost]):
 
     def alike(self, preemptor: Preemptor) -> object:
         """What their queue holds decides for gangs of one unit; it changes though no node does."""
-        return preemptor if len(preemptor.units) == 1 else preemptor.queue
+        return preemptor if len(preemptor.units) == 1 else (preemptor.queue, self.short_of(preemptor))
+
+    def short_of(self, preemptor: Preemptor) -> tuple[Queue, str] | None:
+        """What is to be given back, before anything else counts: of a queue's share, of a flavor."""
+        return None
 
     def cheapest(self, trial: Trial) -> tuple[WaitCost, list[EvictionUnit]] | None:
         """The cheapest gangs, those of the own queue first: their end also frees what the queue's share is short of."""
         preemptor, on_node, node = trial.preemptor, trial.candidates, trial.node.name
+        short = self.short_of(preemptor)
         if len(preemptor.units) == 1 and any(
             _given_back(on_node, step, flavor) < more for step, flavor, more in _beyond_share(preemptor)
         ):
             return None
-        own_first = sorted(on_node, key=lambda each: (each.queue is not preemptor.queue, each.rank))
-        return trial.cheapest(own_first, lambda ending: WaitCost(*_ends(ending), _devices_on(node, ending), node))
+        own_first = sorted(
+            on_node, key=lambda each: (_useless(short, (each,)), each.queue is not preemptor.queue, each.rank)
+        )
+        return trial.cheapest(
+            own_first,
+            lambda ending: WaitCost(_useless(short, ending), *_ends(ending), _devices_on(node, ending), node),
+        )
 
-    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[int, float, int]:
-        return (*_ends(victims), sum(unit.devices for unit in victims))
+    def of_set(self, preemptor: Preemptor, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
+        return (_useless(self.short_of(preemptor), victims), *_wait(victims))
+
+
+class ShareCosts(WaitCosts):
+    """For a gang of several units that the cheapest place does not bring within its share: when all have ended that its units wait for.
+
+    Each unit looks first for gangs that give back what the share is short of, until it is short of nothing: two units of two GPUs each, of
+    which the queue has a share of two left, wait for one gang of their own queue, and for any other.
+    """
+
+    def short_of(self, preemptor: Preemptor) -> tuple[Queue, str] | None:
+        """Of the first queue on the way up that is short of anything."""
+        short = _beyond_share(preemptor)
+        return short[0][:2] if short else None
 
 
 class Reserver:
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)
-        self._costs = WaitCosts(self.policy)
-        self._cheapest = CheapestNodes(self._costs)
+        self._tries = (CheapestNodes(WaitCosts(self.policy)), CheapestNodes(ShareCosts(self.policy)))
         self._costs_of = -1  # version of the candidates
 
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
@@ -125,7 +149,8 @@ class Reserver:
         if not self._may_be_allowed(preemptor):
             return None
         if self._costs_of != self.policy.candidates.version:
-            self._cheapest.clear()
+            for each in self._tries:
+                each.clear()
             self._costs_of = self.policy.candidates.version
         budget = self.cluster.accounts.budget(self.cluster.snapshot.search_steps)
         allowed = allowed_domains(self.cluster.domains, preemptor.gang)
@@ -152,15 +177,22 @@ class Reserver:
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[tuple[int, float, int], list[UnitPlacement], float | None] | None:
         """What the gang has to wait for, as a cost, where, and until when."""
-        mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(preemptor, among, budget, self._cheapest)
-        allowed = found is not None and _allowed(preemptor)
-        self.cluster.statement.rollback(mark)
-        if found is None or not allowed:
-            return None
-        ending, placed = found
-        endless, until = _ends(ending)
-        return self._costs.of_set(ending), placed, until if ending and not endless else None
+        for cheapest in self._tries if len(preemptor.units) > 1 else self._tries[:1]:
+            mark = self.cluster.statement.checkpoint()
+            found = evict_and_place(preemptor, among, budget, cheapest)
+            allowed = found is not None and _allowed(preemptor)
+            self.cluster.statement.rollback(mark)
+            if found is None:
+                return None
+            if allowed:
+                ending, placed = found
+                endless, until = _ends(ending)
+                return _wait(ending), placed, until if ending and not endless else None
+        return None
+
+
+def _wait(ending: Sequence[EvictionUnit]) -> tuple[int, float, int]:
+    return (*_ends(ending), sum(unit.devices for unit in ending))
 
 
 def _ends(ending: Sequence[EvictionUnit]) -> tuple[int, float]:
@@ -176,6 +208,11 @@ def _devices_on(node: str, units: Iterable[EvictionUnit]) -> int:
 def _beyond_share(preemptor: Preemptor) -> list[tuple[Queue, str, Amount]]:
     """How much of what has to be given back where before the gang is within its fair share; nothing where there are no queues."""
     return beyond_share(preemptor.queue, preemptor.charge) if preemptor.queue.name else []
+
+
+def _useless(short: tuple[Queue, str] | None, ending: Iterable[EvictionUnit]) -> int:
+    """How many of these give nothing back of it."""
+    return 0 if short is None else sum(not _given_back((each,), *short) for each in ending)
 
 
 def _given_back(units: Iterable[EvictionUnit], step: Queue, flavor: str) -> Amount:

@@ -55,7 +55,7 @@ class VictimCosts(CostFunction[VictimCost]):
         preemptor, node = trial.preemptor, trial.node.name
         return trial.cheapest(_ordered(preemptor, trial.candidates), lambda victims: _cost(preemptor, victims, node))
 
-    def of_set(self, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
+    def of_set(self, preemptor: Preemptor, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
         """Low priority, few gangs, few pods, the youngest."""
         whole = [unit.rank[1] for unit in victims if unit.rank[0]]
         started = min((unit.works_since for unit in victims), default=0.0)
@@ -202,7 +202,7 @@ class VictimSearch:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
                     self.statement.rollback(mark)
-                    costs.append((self._costs.of_set(victims), each))
+                    costs.append((self._costs.of_set(preemptor, victims), each))
             if not costs:
                 return None
             domain = min(costs, key=lambda cost: cost[0])[1]
