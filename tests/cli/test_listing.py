@@ -218,11 +218,7 @@ def no_watch_is_left() -> Iterator[None]:
 
 
 async def watch(made: Cluster, *words: str, user: str = "admin") -> Watching:
-    return await following(made.kubeconfig(user), *words)
-
-
-async def following(kubeconfig: Path, *words: str) -> Watching:
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(made.kubeconfig(user))}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fairlead", *words, "-w", env=environment, stdout=pipe, stderr=pipe
@@ -269,21 +265,7 @@ async def test_a_watch_prints_one_document_an_object_and_keeps_to_names(made: Cl
 async def test_a_watch_that_cannot_begin_ends_with_what_is_wrong(
     made: Cluster, words: list[str], code: int, said: str
 ) -> None:
-    await fails_at_once(await watch(made, "queues", *words), code, said)
-
-
-@pytest.mark.parametrize("kind", ["gangs", "queues", "nodes"])
-async def test_a_watch_of_a_cluster_that_is_away_from_the_start_ends_and_says_so(tmp_path: Path, kind: str) -> None:
-    config = tmp_path / "config"
-    config.write_text(
-        "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {}}]\n"
-    )
-    await fails_at_once(await following(config, kind), 1, "the cluster does not answer: GET https://127.0.0.1:1/")
-
-
-async def fails_at_once(seen: Watching, code: int, said: str) -> None:
-    ended, message = await seen.ended()
+    ended, message = await (await watch(made, "queues", *words)).ended()
     text = " ".join(message.decode().split())
     assert (ended, said in text, "Traceback" in text) == (code, True, False), text
 

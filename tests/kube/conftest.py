@@ -1,5 +1,6 @@
 """A scripted apiserver over real HTTP: each test says what it answers. The contract suite uses the sandbox's."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -32,6 +33,13 @@ class Scripted:
 
     def refuse(self, status: int, reason: str, message: str = "", **headers: str) -> None:
         self.answer({"kind": "Status", "code": status, "reason": reason, "message": message}, status, **headers)
+
+    def hang(self) -> None:
+        async def handler(request: web.Request) -> web.StreamResponse:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        self.script.append(handler)
 
     def stream(self, *chunks: bytes, cut: bool = False) -> None:
         async def handler(request: web.Request) -> web.StreamResponse:

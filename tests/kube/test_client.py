@@ -156,6 +156,18 @@ async def test_a_watch_gives_events_however_the_bytes_are_cut(client, server):
     assert (query["resourceVersion"], query["allowWatchBookmarks"], query["watch"]) == ("3", "true", "true")
 
 
+async def test_an_answer_that_does_not_come_is_unreachable_and_says_how_long_it_was_waited_for(client, server):
+    server.hang()
+    with pytest.raises(errors.Unreachable, match=r"GET http.*/nodes/n: no answer within 0\.1 s$"):
+        await client.guarded(lambda: None, timeout_s=0.1).get(resources.NODES, "n")
+
+
+async def test_an_object_without_metadata_is_no_answer_of_an_apiserver(client, server):
+    server.answer({"kind": "Node"})
+    with pytest.raises(errors.ServerError, match="Node n: the apiserver's answer cannot be read: it has no metadata"):
+        await client.get(resources.raw(resources.NODES), "n")
+
+
 async def test_a_watch_that_is_cut_off_is_unreachable(client, server):
     server.stream(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}\n', cut=True)
     with pytest.raises(errors.Unreachable):

@@ -150,9 +150,24 @@ async def test_a_proxy_is_taken_from_the_environment_unless_it_is_bypassed(tmp_p
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"# nothing\n", "is empty"),
+        (b"- a\n", "its YAML is no mapping"),
+        (b"just text", "its YAML is no mapping"),
+    ],
+)
+async def test_a_file_that_is_no_kubeconfig_is_called_so(tmp_path, content, said):
+    (tmp_path / "config").write_bytes(content)
+    with pytest.raises(credentials.CredentialsError, match=f"config: {said}|config: is no kubeconfig: {said}"):
+        await load(tmp_path / "config")
+
+
+@pytest.mark.parametrize(
     "content",
     [
-        b"", b"just text", b"apiVersion: v1\nkind: Config\n", b"a: [1,\n", b"\xff\x93", b"a: !!timestamp x", b"- " * 2000,
+        b"apiVersion: v1\nkind: Config\n", b"a: [1,\n", b"\xff\x93", b"a: !!timestamp x", b"- " * 2000,
         b"{current-context: a, clusters: [{name: a, cluster: {server: 'http://[x'}}], contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {}}]}",
         b"{current-context: a, clusters: 1, contexts: {}, users: [[]]}",
     ],

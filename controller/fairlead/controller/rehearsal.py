@@ -112,7 +112,7 @@ class Rehearsal:
 
 
 class Unread(Exception):  # noqa: N818 - what happened, as the errors of kube are named
-    """A list that the apiserver refused, or the first one, where no apiserver answered it."""
+    """A list that the apiserver refused, or the first one that it did not answer."""
 
     def __init__(self, resource: Resource[Any], error: errors.ApiError) -> None:
         super().__init__(f"{resource}: {error}")
@@ -135,7 +135,7 @@ class _Once:
             self._answered = True
             return found
         except errors.ApiError as error:
-            if not error.transient or (isinstance(error, errors.Unreachable) and not self._answered):
+            if not error.transient or not self._answered:
                 self.refused = self.refused or Unread(resource, error)
                 self.ended.set()
             raise
@@ -158,7 +158,8 @@ async def observe(
         async with asyncio.timeout(FILL_S), background(*(each.run() for each in caches.all()), ignore=LeaseLostError):
             await first(caches.filled(), source.ended.wait(), ignore=LeaseLostError)
     except TimeoutError:
-        raise TimeoutError(f"the apiserver did not answer all lists within {FILL_S:g} s; try again") from None
+        missing = ", ".join(str(each.resource) for each in caches.all() if not each.synced.is_set())
+        raise TimeoutError(f"the apiserver did not list {missing} within {FILL_S:g} s; try again") from None
     if source.refused is not None:
         raise source.refused
     caches.refresh_all()

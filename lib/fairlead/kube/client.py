@@ -39,7 +39,12 @@ class Client(Transport):
     """Calls by resource. Use `async with Client.connect(…) as client`."""
 
     async def get(self, resource: Resource[T], name: str, namespace: str | None = None) -> T:
-        return self._decode(resource, await self.request("GET", resource.path(namespace, name)))
+        found = self._decode(resource, await self.request("GET", resource.path(namespace, name)))
+        if isinstance(found, dict) and not isinstance(found.get("metadata"), dict):
+            raise errors.ServerError(
+                f"{resource.kind} {name}: the apiserver's answer cannot be read: it has no metadata"
+            )
+        return found
 
     async def list(
         self,

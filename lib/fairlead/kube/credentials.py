@@ -187,7 +187,11 @@ def _check_bounds(paths: str) -> None:
     for each in filter(None, paths.split(os.pathsep)):
         path = Path(each).expanduser()
         if path.is_file():
-            yaml_text.documents(files.read(path, bytes_max=SMALL.bytes), SMALL)
+            found = yaml_text.documents(files.read(path, bytes_max=SMALL.bytes), SMALL)
+            if not found or not isinstance(found[0], dict):
+                raise UnreadableError(
+                    "is empty" if not found or found[0] is None else "is no kubeconfig: its YAML is no mapping"
+                )
 
 
 def _environment_proxy(url: str) -> str | None:

@@ -139,7 +139,8 @@ class Transport:
                 log.debug("%s %s: %s; trying again in %.1f s", method, path, error, delay)
                 await self._sleep(min(delay, RETRY_AFTER_MAX_S))
             except (ExchangeError, TimeoutError, OSError) as error:
-                raise errors.Unreachable(f"{method} {self.url}{path}: {_reason(error)}") from error
+                late = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) and not str(error) else ""
+                raise errors.Unreachable(f"{method} {self.url}{path}: {late or _reason(error)}") from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     @contextlib.asynccontextmanager

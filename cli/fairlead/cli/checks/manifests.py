@@ -29,6 +29,7 @@ from fairlead.cli.limits import TooLongError, cpu_at_most
 from fairlead.cli.printer import console, say
 from fairlead.kube import errors
 from fairlead.kube.client import Client
+from fairlead.kube.credentials import CredentialsError
 from fairlead.kube.flags import DRIVERS, ManagedDrivers, SharedClaimDrivers
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
@@ -93,7 +94,7 @@ class Manifests:
             documents = list(documents_of([path for path, found in read.items() if found is None]))
             of_cluster, serves = asyncio.run(_cluster(self.kubeconfig)) if self.kubeconfig else ([], frozenset[str]())
             context = [*of_cluster, *documents_of(self.policies)]
-        except (OSError, ValueError, errors.ApiError, NotReadError) as error:
+        except (OSError, ValueError, CredentialsError, errors.ApiError, NotReadError) as error:
             say(error, file=sys.stderr)
             return 2
         world = world_of(

@@ -26,7 +26,7 @@ from fairlead.cli.reading import Shown
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw, Resource, raw
-from fairlead.ui.reading.cluster import Cluster, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError, not_read
 
 AT_ONCE = 8
 KUBELETS_MAX = 50
@@ -209,6 +209,8 @@ async def _release(client: Client) -> str:
         return values.text(_object(await client.request("GET", "/version")), "gitVersion")
     except (errors.Unreachable, errors.Unauthorized) as error:
         raise not_read(error, "list", resources.NODES, None) from error
+    except errors.ServerError as error:
+        raise NotReadError(f"GET {client.url}/version: {error}; see what the apiserver's own log says") from error
     except errors.ApiError:
         return ""
 

@@ -20,7 +20,7 @@ import yaml
 
 from fairlead.api.base import CustomResource
 from fairlead.bounded import files, json_text
-from fairlead.bounded.limits import BoundError
+from fairlead.bounded.limits import BoundError, UnreadableError
 from fairlead.cli.imports import kueue, runai, volcano, yunikorn
 from fairlead.cli.imports.model import Document, Fault, Imported, Note, RefusedError, Source, System, documents, plain
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
@@ -102,13 +102,16 @@ async def _resources(
     return [found[kind] for kind in kinds if kind in found]
 
 
-async def _get(cluster: Cluster, path: str) -> Any:
+async def _get(cluster: Cluster, path: str) -> dict[str, Any]:
+    """Raises NotReadError."""
     try:
-        return json_text.value(await cluster.client.request("GET", path))
-    except errors.ApiError as error:
-        raise NotReadError(
-            f"the cluster's API groups cannot be read at {path}: {error}; ask for the role system:discovery"
-        ) from error
+        found = json_text.value(await cluster.client.request("GET", path))
+        if isinstance(found, dict):
+            return found
+        raise UnreadableError("the answer is no object")
+    except (errors.ApiError, UnreadableError) as error:
+        hint = "; ask for the role system:discovery" if isinstance(error, errors.Forbidden) else ""
+        raise NotReadError(f"the cluster's API groups cannot be read at {path}: {error}{hint}") from error
 
 
 async def _config_maps(cluster: Cluster) -> list[Document]:

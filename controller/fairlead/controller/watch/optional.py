@@ -61,7 +61,7 @@ class OptionalInformer(Generic[T]):
         self.required = required
         self.synced = asyncio.Event()  # set once the first decision need not wait for this API
         self.synced.set()
-        self._resource = resource
+        self.resource = resource
         self._versions = versions
         self._transform = transform
         self._handlers: list[Callable[[Change[T]], None]] = []
@@ -101,7 +101,7 @@ class OptionalInformer(Generic[T]):
     async def _discover(self, client: Client) -> None:
         """Starts or drops the informer as the API is served now. Where discovery fails, the informer stays."""
         try:
-            version = await version_of(client, self._resource.group, self._versions, self._resource.plural)
+            version = await version_of(client, self.resource.group, self._versions, self.resource.plural)
         except errors.ApiError as error:
             if str(error) != self._last_error:
                 log.warning("discovery of %s failed: %s", self._name, error)
@@ -119,7 +119,7 @@ class OptionalInformer(Generic[T]):
             self.synced.set()
         if version is not None:
             log.info("%s are served in %s, and read", self._name, version)
-            resource = dataclasses.replace(self._resource, version=version)
+            resource = dataclasses.replace(self.resource, version=version)
             self.informer = Informer(client, resource, transform=self._transform, sleep=self._pause)
             for handler in self._handlers:
                 self.informer.subscribe(handler)
@@ -133,7 +133,7 @@ class OptionalInformer(Generic[T]):
 
     @property
     def _name(self) -> str:
-        return f"{self._resource.plural}.{self._resource.group}".rstrip(".")
+        return f"{self.resource.plural}.{self.resource.group}".rstrip(".")
 
 
 def on_change(read: Callable[[T], object], changed: Callable[[str], None]) -> Callable[[Change[T]], None]:
