@@ -28,11 +28,6 @@ from fairlead.ui.reading.cluster import Cluster, NotReadError
 T = TypeVar("T")
 
 
-def _first(group: ExceptionGroup[Exception]) -> Exception:
-    found = group.exceptions[0]
-    return _first(found) if isinstance(found, ExceptionGroup) else found
-
-
 @dataclass(frozen=True, kw_only=True)
 class OfCluster:
     """A command that asks a cluster with the user's rights."""
@@ -109,6 +104,11 @@ async def user(client: Client) -> str:
 def program() -> str:
     """The command as the user called it, for advice in messages."""
     return "kubectl fairlead" if Path(sys.argv[0]).name.startswith("kubectl-") else "fairlead"
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, ExceptionGroup) else found
 
 
 def _no_cluster(error: Exception, known: dict[Any, Any], context: str | None) -> str:

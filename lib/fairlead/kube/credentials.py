@@ -161,7 +161,7 @@ async def _by_official_loader(paths: str, context: str | None, clock: Callable[[
         raise CredentialsError(f"kubeconfig {paths}: no such file")
     configuration = Configuration()
     try:
-        _check_bounds(paths)
+        _check(paths)
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
@@ -180,8 +180,8 @@ async def _by_official_loader(paths: str, context: str | None, clock: Callable[[
         raise CredentialsError(f"kubeconfig {paths}: cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _check_bounds(paths: str) -> None:
-    """The official loader has no bounds: what it would read is read with ours first. Raises UnreadableError, OSError."""
+def _check(paths: str) -> None:
+    """The official loader has no bounds, and checks no types: what it would read is read by ours first. Raises UnreadableError, OSError."""
     from fairlead.bounded import yaml_text
 
     for each in filter(None, paths.split(os.pathsep)):

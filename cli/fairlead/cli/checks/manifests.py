@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.api import names
-from fairlead.bounded import files, json_text
+from fairlead.bounded import files
 from fairlead.bounded.limits import UnreadableError
 from fairlead.cli.checks import settings
 from fairlead.cli.checks.traps import table
@@ -40,9 +40,8 @@ from fairlead.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     TENANCY_POLICIES,
-    raw,
 )
-from fairlead.ui.reading.cluster import NotReadError, not_read
+from fairlead.ui.reading.cluster import Cluster, NotReadError
 from fairlead.ui.reading.manifests import documents
 from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
@@ -179,15 +178,10 @@ def documents_of(paths: Sequence[Path]) -> Iterator[Json]:
 
 async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
     """What verdicts depend on in the cluster: its objects, and the API groups of other systems. Raises NotReadError."""
-    found: list[Json] = []
     async with Client.connect(kubeconfig, user_agent="fairlead-check") as client:
-        for resource in _CLUSTER:
-            try:
-                listing = await client.list(raw(resource))
-            except errors.ApiError as error:
-                raise not_read(error, "list", resource, None) from error
-            found += [{**item, "kind": resource.kind} for item in listing.items]
-        groups = json_text.value(await client.request("GET", "/apis")).get("groups") or ()
+        cluster = Cluster(client)
+        found = [{**item, "kind": resource.kind} for resource in _CLUSTER for item in await cluster.list(resource)]
+        groups = (await cluster.document("/apis")).get("groups") or ()
         return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})
 
 

@@ -19,8 +19,8 @@ import typer
 import yaml
 
 from fairlead.api.base import CustomResource
-from fairlead.bounded import files, json_text
-from fairlead.bounded.limits import BoundError, UnreadableError
+from fairlead.bounded import files
+from fairlead.bounded.limits import BoundError
 from fairlead.cli.imports import kueue, runai, volcano, yunikorn
 from fairlead.cli.imports.model import Document, Fault, Imported, Note, RefusedError, Source, System, documents, plain
 from fairlead.cli.imports.yunikorn import CONFIG_MAP
@@ -78,7 +78,7 @@ async def read(cluster: Cluster, system: System) -> list[Document]:
 
 async def _served(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     """The versions of each API group."""
-    groups = (await _get(cluster, "/apis")).get("groups") or ()
+    groups = (await cluster.document("/apis")).get("groups") or ()
     return {each["name"]: tuple(version["version"] for version in each.get("versions") or ()) for each in groups}
 
 
@@ -88,7 +88,7 @@ async def _resources(
     """Each kind once, in the newest of the versions that serve it."""
     found: dict[str, Resource[Raw]] = {}
     for version in (version for version in VERSIONS if version in served):
-        for entry in (await _get(cluster, f"/apis/{group}/{version}")).get("resources") or ():
+        for entry in (await cluster.document(f"/apis/{group}/{version}")).get("resources") or ():
             kind = entry.get("kind")
             if kind in kinds and entry.get("name") == kinds[kind] and kind not in found:
                 found[kind] = Resource(
@@ -100,18 +100,6 @@ async def _resources(
                     type=dict,
                 )
     return [found[kind] for kind in kinds if kind in found]
-
-
-async def _get(cluster: Cluster, path: str) -> dict[str, Any]:
-    """Raises NotReadError."""
-    try:
-        found = json_text.value(await cluster.client.request("GET", path))
-        if isinstance(found, dict):
-            return found
-        raise UnreadableError("the answer is no object")
-    except (errors.ApiError, UnreadableError) as error:
-        hint = "; ask for the role system:discovery" if isinstance(error, errors.Forbidden) else ""
-        raise NotReadError(f"the cluster's API groups cannot be read at {path}: {error}{hint}") from error
 
 
 async def _config_maps(cluster: Cluster) -> list[Document]:

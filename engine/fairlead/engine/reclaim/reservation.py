@@ -121,7 +121,7 @@ class WaitCosts(CostFunction[WaitCost]):
         )
 
     def of_set(self, preemptor: Preemptor, victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
-        return (_useless(self.short_of(preemptor), victims), *_wait(victims))
+        return (_useless(self.short_of(preemptor), victims), *_cost(victims))
 
 
 class ShareCosts(WaitCosts):
@@ -187,11 +187,12 @@ class Reserver:
             if allowed:
                 ending, placed = found
                 endless, until = _ends(ending)
-                return _wait(ending), placed, until if ending and not endless else None
+                return _cost(ending), placed, until if ending and not endless else None
         return None
 
 
-def _wait(ending: Sequence[EvictionUnit]) -> tuple[int, float, int]:
+def _cost(ending: Sequence[EvictionUnit]) -> tuple[int, float, int]:
+    """Gangs without a known end, the last known end, devices."""
     return (*_ends(ending), sum(unit.devices for unit in ending))
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from fairlead.bounded import json_text
+from fairlead.bounded.limits import UnreadableError
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import Raw, Resource
@@ -65,6 +67,17 @@ class Cluster:
         except errors.ApiError as error:
             raise not_read(error, "list", resource, namespace) from error
         return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
+
+    async def document(self, path: str) -> Raw:
+        """What the apiserver says at a path of discovery, such as /apis. Raises NotReadError."""
+        try:
+            found = json_text.value(await self._client.request("GET", path))
+            if isinstance(found, dict):
+                return found
+            raise UnreadableError("the answer is no object")
+        except (errors.ApiError, UnreadableError) as error:
+            hint = "; ask for the role system:discovery" if isinstance(error, errors.Forbidden) else ""
+            raise NotReadError(f"the cluster's API groups cannot be read at {path}: {error}{hint}") from error
 
     async def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Raw | None:
         """None when there is none of that name. Raises NotReadError."""
